@@ -26,7 +26,7 @@ command -v mpirun > /dev/null || network=
 # Two equal prompts: the first one fills the cache of experts.
 jq -cn '[range(16) | . * 137 % 1000 + 5] | {tokens: .}, {tokens: .}' > "$out/plan-prompts.jsonl"
 
-# Prints tokens/s of the second text, and the share of its experts that were in memory.
+# Prints tokens/s of the second text, and the share of its experts that were already in memory.
 speed() {
     moe-view --json --type iter "$1" | jq -rs '[.[] | select(.sequence == 1)] |
         ([.[].cache_hits // 1] | add) as $hits | ([.[].cache_misses // 0] | add) as $misses |
@@ -54,7 +54,7 @@ disk() {
     put "$1" disk "$3" "$(planned -m "$2" --machine "$out/plan-machine.json" --cache-experts 50% --hits "$hits")" "$measured"
 }
 
-# Describes this machine, its disk and the network between two processes, and the half of it that each of the two has.
+# Describes this machine, its disk and the network between two processes, and the half of the machine that each process gets.
 describe() {
     job=
     [ -z "$network" ] || job="mpirun -q -n 2 --oversubscribe --bind-to none"
@@ -64,7 +64,7 @@ describe() {
         "$out/plan-machine.json" > "$out/plan-half.json"
 }
 
-# The plan is of whole experts, as over several machines: on one machine they take a placement.
+# The plan assumes whole experts per process, as across machines: on one machine this requires a placement.
 network() {
     moe-profile -q -n 0 -m "$2" "$out/plan-prompts.jsonl" | moe-coact rank-experts -q --by mass -o "$out/plan-rank.moes"
     # shellcheck disable=SC2086

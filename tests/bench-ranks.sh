@@ -16,7 +16,7 @@ parts "decode pocket olmoe" "$@"
 pairs=${MOE_BENCH_PAIRS:-5}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# timed NAME COMMAND...: seconds a step, and processor seconds, of a training that writes $out/ranks.moes
+# timed NAME COMMAND...: seconds per step, and processor seconds, of a training that writes $out/ranks.moes
 timed() {
     bash -c 'TIMEFORMAT="%U %S"; time "$@" > /dev/null' timed "$@" 2> "$out/ranks.time"
     moe-view --json --type step "$out/ranks.moes" | jq -s '[.[].seconds] | [.[1:], .[:-1]] | transpose | map(.[0] - .[1]) |
@@ -54,7 +54,7 @@ olmoe() {
     turns -m "$out/olmoe-bf16-1.moe" --arch eagle1 --batch 4 --cut 512 --steps "${MOE_BENCH_STEPS:-4}" "$out/olmoe-states.moes"
 }
 
-# answers PROCESSES THREADS: tokens a second of the second of two equal texts; the largest memory of a process, in bytes
+# answers PROCESSES THREADS: tokens per second of the second of two equal texts; the largest memory of a process, in bytes
 answers() {
     mpirun -q -n "$1" --oversubscribe --bind-to none python3 -c 'import os, resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
@@ -84,7 +84,7 @@ decode() {
         echo $turn $load $one $two $share |
             awk '{ printf "| %d | %s | %.1f | %.1f | %.2f | %.0f |\n", $1, $2, $3, $5, $5 / $3, ($6 - $7) / 1048576 }'
     done
-    # Each layer exchanges q, k and v, the sums of attention, what is inside of the experts, and their sums; then the logits.
+    # Each layer exchanges q, k and v, the sums of attention, the inner activations of experts, and their sums; then the logits.
     mpirun -q -n 2 --oversubscribe --bind-to none moe-bench machine --ranks mpi --products --json --seconds 0.1 |
         jq -r --arg speed "${two%%[!0-9.]*}" '.network | (1e-6 * .latency_us) as $latency | (8 / 4 / .bytes_per_second) as $float |
             7 * (4 * $latency + (3 * 2048 + 2048 + 8 * 1024 + 2048) * $float) + $latency + 50304 * $float |

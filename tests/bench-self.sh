@@ -1,7 +1,8 @@
 #!/bin/sh
-# What a self-draft's step and a verification after an exit cost beside a whole forward of the same run, scaled by bytes
-# (tests/bench/parts.c): `make bench-self` calls it, with the number of pairs (30) and the layers of the random models of OLMoE's
-# shape (4; 16 is the whole of it) if wanted. The models, 2 GB the largest, stay in build/bench. MOE_BENCH_THREADS: of the host.
+# Cost of a self-draft's step, and of a verification after an exit, relative to a whole forward of the same run and scaled by
+# bytes (tests/bench/parts.c). `make bench-self` calls it, optionally with the number of pairs (30) and the layers of the random
+# models of OLMoE's shape (4; the whole model has 16). The models, at most 2 GB, stay in build/bench. MOE_BENCH_THREADS sets the
+# host's threads.
 set -e
 cd "$(dirname "$0")/.."
 out=build/bench

@@ -1,10 +1,12 @@
 #!/bin/sh
-# The simulator beside this machine's disk tier: `make bench-simulated` calls it, with the MiB of the inflated pocket model (600),
-# the rounds (5) and the caches, each SHARE:POLICY or SHARE:POLICY:PREFETCH (0.17:lru 0.35:lru 0.17:lfu 0.17:utility:utility
-# 0.35:lru:last) if wanted; to prefetch are popular, last, table and utility, which follow from routes. Measured are reads of one expert's size past the page cache, and iterations with all experts in memory, to which
-# tests/bench/measured_machine.py fits what a layer, an expert, a token and a drafted token take. That describes a machine; on it
-# the same policy is simulated over the routes of the very run that is timed in turns with the measurements: nothing of a run
-# with a cache goes into the description. Goal: tokens a second within 10 %, on a machine that does nothing else.
+# Compares the simulator with this machine's disk tier. `make bench-simulated` calls it, optionally with the MiB of the inflated
+# pocket model (600), the rounds (5) and the caches, each SHARE:POLICY or SHARE:POLICY:PREFETCH (0.17:lru 0.35:lru 0.17:lfu
+# 0.17:utility:utility 0.35:lru:last); prefetching may use popular, last, table and utility, which follow from routes. It
+# measures reads of one expert's size without the page cache, and iterations with all experts in memory, to which
+# tests/bench/measured_machine.py fits the costs of a layer, an expert, a token and a drafted token: the description of a
+# machine. The same policy is then simulated on that machine, over the routes of the run that is timed alternately with the
+# measurements: no run with a cache contributes to the description. Goal: tokens per second within 10 %, on a machine without
+# other load.
 . tests/bench/common.sh
 mib=${1:-600}
 rounds=${2:-5}
@@ -19,7 +21,7 @@ once "$model" moe-convert inflate -q --expert-ffn $((bytes / 1152)) "$out/pocket
 head -n 4 "$pocket/heldout.jsonl" > "$prompts"
 moe-profile -q -m "$out/pocket.moe" $text -o "$out/simulated-routes.moes" "$prompts"
 
-# iterations NAME SHARE ROUND POLICY PREFETCH: what is left of each iteration that is a line of $out/simulated-NAME.jsonl.
+# iterations NAME SHARE ROUND POLICY PREFETCH: writes a summary of each iteration as a line of $out/simulated-NAME.jsonl
 iterations() {
     moe-decode -q $threads -m "$model" $text --cache-experts "$2%" --cache-policy "$4" ${5:+--prefetch "$5"} \
         --stream "$out/simulated.moes" "$prompts" > "$out/simulated-$1.text"
@@ -28,7 +30,7 @@ iterations() {
         cache_prefetched_bytes, cache_stall_us}' >> "$out/simulated-$1.jsonl"
 }
 
-# parts CACHE: $share, $policy, $prefetch and the simulated $system of SHARE:POLICY:PREFETCH.
+# parts CACHE: sets $share, $policy, $prefetch and the simulated $system from SHARE:POLICY:PREFETCH
 parts() {
     share=${1%%:*} policy=${1#*:} prefetch=
     case $policy in *:*) prefetch=${policy#*:} policy=${policy%%:*} ;; esac

@@ -18,7 +18,7 @@ once "$out/olmoe-bf16-1.moe" moe-convert synthetic -q --like olmoe-1b-7b -l 1 --
     answer_tokens: [range(504) | (. * 7919 + $text * 104729) % 50000 + 3]}' > "$out/olmoe-texts.jsonl"
 once "$out/olmoe-states.moes" moe-profile features -q -m "$out/olmoe-bf16-1.moe" --dtype f32 "$out/olmoe-texts.jsonl"
 
-# Processor seconds of $1 steps.
+# Prints the processor seconds of $1 steps.
 seconds() {
     bash -c 'TIMEFORMAT="%U %S"; time "$@" > /dev/null' timed moe-draft-train train -q -j 1 -m "$out/olmoe-bf16-1.moe" \
         --arch eagle1 --batch 4 --cut 512 --steps "$1" "$out/olmoe-states.moes" -o "$out/speed-head.moe" 2> "$out/speed.time"

@@ -14,7 +14,7 @@ mkdir -p "$work"
 once "$out/pocket.moe" moe-convert -q "$pocket/model"
 jq -c '{id, task, tokens: .prompt_tokens, answer_tokens: .tokens}' "$pocket/golden.jsonl" > "$work/heldout.jsonl"
 
-# What is special of a kind: epochs, the states that it learns from, and options.
+# Options of each kind: epochs, the states that it learns from, and others.
 special() {
     case $1 in
     eagle1)   echo "16 eagle1 --inner 384 --epsilon 1e-5" ;;
@@ -27,7 +27,7 @@ special() {
     esac
 }
 
-# What the independent program reached; of eagle1 and jakiro means of three seeds, of the others one.
+# Acceptance reached by the independent program; means of three seeds for eagle1 and jakiro, one seed for the others.
 reached() {
     case $1 in
     eagle1)   echo "0.795 0.660 0.527 0.448 0.397|3.212|4.146" ;;

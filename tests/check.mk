@@ -1,7 +1,7 @@
-# What `make check` runs, included by GNUmakefile: a job a file of tests, each a target that knows what must be built first, so
-# that one pool of processes builds and tests at once, in every flavour (tests/run-checks).
+# The jobs of `make check`, included by GNUmakefile: a job per file of tests, each a target with its own prerequisites, so that
+# one pool of processes builds and tests at once, in every flavour (tests/run-checks).
 #
-#     make check                    all that must be green
+#     make check                    everything that must be green
 #     make check-long               also the slower checks: docs/checks.md has the table
 #     make check ONLY='asan/cli/*'  jobs by name; ONLY=? lists them
 #
@@ -45,7 +45,7 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
 # These jobs test threads and get all processors. Each pattern must match a job.
 THREADED := %/unit/thread_pool %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
-# These jobs wait most of the time, for starts of mpirun and for ends of limits, and share a processor with another job.
+# These jobs wait most of the time, for starts of mpirun or for time limits, and share a processor with another job.
 WAITING := %/cli/ranks %/cli/gpu-scripts
 
 list-jobs:
@@ -72,7 +72,7 @@ $(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n
 $(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --moments $(if $(LONG),50,5)))
 $(eval $(call job,$(LABEL)/torture/texts,$(PROGRAMS),tests/torture/texts $O))
 $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 25)))
-# What only other machines run.
+# Jobs that only other machines run.
 $(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
 $(eval $(call job,$(LABEL)/aarch64,,tests/aarch64))
 $(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),tests/run-bats tests/cli/$$*.bats))

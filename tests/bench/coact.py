@@ -1,9 +1,10 @@
-"""How long moe-coact's analyses take over a route stream, beside `cat FILE | cat > /dev/null`: taken in turns, PAIRS times.
+"""Times moe-coact's analyses over a route stream, relative to `cat FILE | cat > /dev/null`, alternately, PAIRS times.
 
     coact.py STREAM [PAIRS]
 
-Prints for each analysis the medians of its seconds, of cat's, and of the ratio of the two within a pair (below 2: at least half as
-fast), processor seconds, and the most memory. Exit 1 when a ratio is above 2 or memory above 200 MiB."""
+Prints for each analysis the medians of its seconds, of cat's, and of the ratio of the two within a pair (below 2: at
+least
+half as fast), processor seconds, and the peak memory. Exit 1 if a ratio is above 2 or memory above 200 MiB."""
 import os
 import statistics
 import sys
@@ -13,7 +14,7 @@ ANALYSES = ["rank-experts", "coverage", "matrix", "union", "locality", "stats"]
 
 
 def run(argv):
-    """Seconds, processor seconds and MiB of one command."""
+    """Returns seconds, processor seconds and MiB of one command."""
     start = time.monotonic()
     pid = os.posix_spawnp(argv[0], argv, os.environ)
     _, status, usage = os.wait4(pid, 0)

@@ -1,5 +1,5 @@
-# What the measuring scripts of tests/ begin with: they work at the repository's top, with the pocket model, and leave what they
-# make in build/bench. MOE_BENCH_THREADS limits the threads.
+# Sourced by the measuring scripts of tests/: they run in the repository's top folder, use the pocket model, and leave their
+# files in build/bench. MOE_BENCH_THREADS limits the threads.
 set -e
 cd "$(dirname "$0")/.."
 out=build/bench
@@ -8,9 +8,9 @@ threads=${MOE_BENCH_THREADS:+-j $MOE_BENCH_THREADS}
 mkdir -p "$out"
 
 say() { printf '\n== %s\n' "$1"; }
-# once FILE COMMAND...: makes a file that is not there yet, whole or not at all.
+# once FILE COMMAND...: makes a file if it does not exist yet, completely or not at all
 once() { [ -e "$1" ] || { file=$1; shift; "$@" -o "$file.part" && mv "$file.part" "$file"; }; }
-# parts "NAMES" NAME...: asks for these of the script's parts; without a NAME for all. Ends the script if a NAME is none of NAMES.
+# parts "NAMES" NAME...: requests these parts of the script, or all without a NAME; ends the script if a NAME is not in NAMES
 parts() {
     names=$1
     shift
@@ -19,5 +19,5 @@ parts() {
     done
     wanted=" ${*:-$names} "
 }
-# wants NAME: whether this part was asked for
+# wants NAME: whether this part was requested
 wants() { case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }

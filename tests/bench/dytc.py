@@ -31,7 +31,7 @@ def chances(nodes, alpha):
 
 
 def next_step(nodes, alpha, cost, dry, depth_max, s):
-    """(leaf, leaves, [(objective, drafter, k), ...]), or None where the draft ends. leaf: 0 the root."""
+    """Returns (leaf, leaves, [(objective, drafter, k), ...]), or None if the draft ends. leaf: 0 is the root."""
     if depth_max < 1:
         return None
     depth = []
@@ -78,7 +78,7 @@ def fail(where, message):
 
 
 def check(number, it, room, s):
-    """The steps of one iteration. Returns how many were compared."""
+    """Returns the steps of one iteration. Returns how many were compared."""
     state = it["policy"]
     drafters = sum(key.startswith("chance_") for key in state)
     alpha = [state[f"chance_{i}"] for i in range(drafters)]
@@ -114,9 +114,10 @@ def check(number, it, room, s):
 
 
 class Rates:
-    """lambda a + (1 - lambda) m for each drafter, m: the mean over its last tokens that were judged, .5 at first. A token is judged if
-    all tokens above it were kept; beside a token of the same drafter it is a second choice, which is not counted. Which tokens
-    were kept after the end of a text is in no stream: nothing is compared after such an iteration (--ignore-eos has none)."""
+    """Returns lambda a + (1 - lambda) m for each drafter; m is the mean over its last judged tokens, initially .5. A token
+    is judged if all tokens above it were kept; a second choice, beside a token of the same drafter, is not counted. No
+    stream states which tokens after the end of a text were kept: after such an iteration nothing is compared (with
+    --ignore-eos there is none)."""
 
     def __init__(self, s):
         self.s, self.rate, self.kept, self.lost, self.compared = s, {}, {}, False, 0

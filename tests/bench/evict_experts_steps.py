@@ -14,9 +14,9 @@ import math
 import struct
 import sys
 
-UNION_TOKENS = 65                               # tokens whose union is averaged at most
-FORGETTING = 1 - 0.97                           # weight of the newest union in an average, at least
-CLOSE = 1e-9                                    # rates that differ by less are not told apart
+UNION_TOKENS = 65                               # maximum number of tokens whose union is averaged
+FORGETTING = 1 - 0.97                           # minimum weight of the newest union in an average
+CLOSE = 1e-9                                    # rates closer than this are treated as equal
 
 
 def f32(value):
@@ -32,7 +32,7 @@ def forward_seconds(table, rows):
 
 
 class Learned:
-    """What the text so far says of experts; a row is a list of layers, each with a list of experts."""
+    """The text's knowledge about experts; a row is a list of layers, each with a list of experts."""
 
     def __init__(self, experts):
         self.experts, self.wanted, self.average = experts, {}, []
@@ -54,7 +54,7 @@ class Learned:
             mean[0] += max(FORGETTING, 1 / mean[1]) * (now - mean[0])
 
     def pairs(self, tokens, layers, top_k):
-        """Pairs of layer and expert that so many neighbouring tokens usually load."""
+        """Returns the number of pairs of layer and expert that `count` neighbouring tokens usually load."""
         tokens = min(tokens, UNION_TOKENS)
         if tokens <= len(self.average):
             return layers * self.average[tokens - 1][0]
@@ -62,7 +62,7 @@ class Learned:
 
 
 def choose(nodes, parent, score, predicted, layers, experts, top_k, learned, cost_of, base):
-    """The order of the nodes (row 0 is the root), and the cost of the first k of them."""
+    """Returns the order of the nodes (row 0 is the root), and the cost of the first k of them."""
     everything, each = layers * experts, layers * top_k
     named, size, unknown = set(), 0.0, 0.0
 
@@ -124,7 +124,7 @@ def main():
         assert state["name"] == "evict-experts", state
         if step["sequence"] != sequence:
             sequence, last = step["sequence"], None
-            learned.recent = []               # another text; averages and predictions stay
+            learned.recent = []               # another text; averages and predictions are kept
         draft = drafts[sequence, step["pos"]]
         parent, token = draft["parents"], draft["tokens"]
         layers = len(draft["experts"][0])
@@ -138,7 +138,7 @@ def main():
             # The tree grows to the `total` best paths; then the policy chooses.
             nodes = sorted(sorted(range(1, draft["n"]), key=lambda node: -by_path[node])[:total])
             assert len(nodes) == state["made"], (len(nodes), state)
-            # The root's own prediction: only after it was in the text as the root of an earlier draft.
+            # The root's own prediction exists only if it was the root of an earlier draft.
             known = [learned.wanted.get(token[node]) for node in range(draft["n"])]
             known[0] = learned.wanted.get(last) if last is not None else None
             order, costs = choose(nodes, parent, score, known, layers if learned.wanted else 1, experts, top_k, learned,
@@ -158,7 +158,8 @@ def main():
             counts["predicted"] += sum(known[node] is not None for node in nodes)
             by_size = sorted(nodes, key=lambda node: -score[node])[:want]
             counts["by_size"] += set(by_size) != set(order[:want])
-        # The text goes on: each of its tokens that was read teaches what it wanted. Of a text's first root the policy is not told.
+        # The text continues: each token of it that was read teaches the experts it used. The policy does not learn from a
+        # text's first root.
         for i in range(step["emitted"]):
             read = drafts[sequence, step["pos"] + i]
             learned.learn(last if not i else read["tokens"][0], read["experts"][0])

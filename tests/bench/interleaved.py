@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Has every figure of `moe-bench ab --json` again from the streams that --keep left, by other means.
+"""Recomputes every figure of `moe-bench ab --json` from the streams that --keep left, by other means.
 
-    interleaved.py ANSWER.jsonl FOLDER      FOLDER/base-1.moes, FOLDER/now-1.moes, ...
+    interleaved.py ANSWER.jsonl FOLDER        FOLDER/base-1.moes, FOLDER/now-1.moes, ...
 
-Bounds are found by inversion of the test: how many signs of 2^n, counted as whole numbers, are as far out as a shift is.
-Prints one line and exits with 1 where a figure differs."""
+Bounds are found by inverting the test: how many of the 2^n sign patterns, counted exactly, are as extreme as a shift is.
+Prints one line and exits with 1 if a figure differs."""
 import collections
 import json
 import math
@@ -20,7 +20,7 @@ def records(path):
 
 
 def runs(path):
-    """By setting and prompt: lists of iterations (seconds, tokens), a list a repetition."""
+    """Returns, by setting and prompt, lists of iterations (seconds, tokens), a list per repetition."""
     names, at, found = {}, {}, collections.defaultdict(list)
     for record in records(path):
         kind = record["type"]
@@ -50,7 +50,8 @@ def least(texts, like, alike):
 
 
 def rejected_below(values, shift, error):
-    """Is the middle larger than this shift? The rank sum of the differences below it is too small for chance."""
+    """Returns whether the middle is larger than this shift: the rank sum of the differences below it is too small for
+    chance."""
     count = len(values)
     ranked = sorted(values, key=lambda value: abs(value - shift))
     rank_sum = sum(rank + 1 for rank, value in enumerate(ranked) if value - shift < 0)
@@ -61,7 +62,7 @@ def rejected_below(values, shift, error):
 
 
 def lower(values, error):
-    """The least shift that is not rejected is one of the means; the test rejects all below it."""
+    """Returns the smallest shift that is not rejected: one of the means; the test rejects all shifts below it."""
     means = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
     middles = [means[0] - 1] + [(a + b) / 2 for a, b in zip(means, means[1:])] + [means[-1] + 1]
     low, high = 0, len(middles)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Tables of tests/bench-jakiro.sh: tokens an iteration, all prompts together, with Student's 95 % interval over training seeds.
+"""Prints the tables of tests/bench-jakiro.sh: tokens per iteration over all prompts, with Student's 95 % interval over
+training seeds.
 
     tests/bench/jakiro.py FOLDER EPOCHS PROMPTS"""
 import glob, json, math, os, re, sys
 
-T975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}     # by the number of seeds
+T975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}     # quantiles by the number of seeds
 folder, epochs, prompts = sys.argv[1:]
 
 GREEDY = [
@@ -30,7 +31,7 @@ def ratio(path):
 
 
 def by_seed(name, case):
-    """Of each seed that all cases of this kind have been decoded with, the mean over the cases (draws)."""
+    """Returns, for each seed with which all cases of this kind were decoded, the mean over the cases (draws)."""
     found = {}
     for path in glob.glob(os.path.join(folder, 'run-%s-*-%s-%s-%s.jsonl' % (name, epochs, prompts, case))):
         seed = re.match(r'run-%s-(\d+)-%s-%s-' % (re.escape(name), epochs, prompts), os.path.basename(path))
@@ -51,7 +52,7 @@ def shown(values):
 
 
 def pair(first, second):
-    """Difference over the seeds that both have, in their order."""
+    """Returns the differences over the seeds that both have, in order."""
     n = min(len(first), len(second))
     return shown([b - a for a, b in zip(first[:n], second[:n])]) if n > 1 else ''
 

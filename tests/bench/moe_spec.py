@@ -28,7 +28,7 @@ def rows_of(path):
 
 
 def forwards(path):
-    """Selected experts, scores, and what experts are chosen by, of each forward after a prompt: [n][layers][...]."""
+    """Returns selected experts, scores, and the scores used for choosing, of each forward after a prompt: [n][layers][...]."""
     correction = 0
     for kind, body in records(path):
         if kind == "begin":
@@ -39,7 +39,7 @@ def forwards(path):
 
 
 def order_of(value):
-    """[layers][experts]: the largest sum over the nodes first, of equal ones the lower expert."""
+    """Returns [layers][experts]: descending sums over the nodes, ties to the lower expert."""
     return np.argsort(-value.sum(0), axis=1, kind="stable")
 
 
@@ -66,7 +66,7 @@ def coverage(path, printed):
 
 
 def natural(value, top_k, groups, kept, rank):
-    """The top_k of one node without a budget."""
+    """Returns the top_k of one node without a budget."""
     best = np.sort(value.reshape(groups, -1), axis=1)[:, -rank:].sum(1)
     open_ones = np.argsort(-best, kind="stable")[:kept]
     shut = ~np.isin(np.arange(len(value)) // (len(value) // groups), open_ones)
@@ -90,7 +90,7 @@ def budget(path, size, groups=1, kept_groups=1, rank=1):
 
 
 def selections(path, phase):
-    """Selected experts of each token that counts, [layers][top_k], and the number of experts."""
+    """Returns the selected experts of each counted token, [layers][top_k], and the number of experts."""
     for kind, body in records(path):
         if kind == "header":
             yield body["model"]["experts"]

@@ -17,7 +17,7 @@ from streams import records
 
 
 def philox(counter, key):
-    """Philox4x32-10 of an array for each word of the counter."""
+    """Philox4x32-10: returns an array for each word of the counter."""
     low, shift = np.uint64(0xffffffff), np.uint64(32)
     c, k0, k1 = [np.asarray(word, np.uint64) for word in counter], key & 0xffffffff, key >> 32
     for _ in range(10):
@@ -28,7 +28,7 @@ def philox(counter, key):
 
 
 def resamples(count, draws=10000, made={}):
-    """[draws][count]: which pairs each resample takes."""
+    """Returns [draws][count]: the pairs that each resample takes."""
     if count not in made:
         four, draw = np.meshgrid(np.arange((count + 3) // 4), np.arange(draws))
         words = np.stack(philox((four, draw, 0 * four, 0 * four), 0), -1).reshape(draws, -1)[:, :count]
@@ -37,7 +37,7 @@ def resamples(count, draws=10000, made={}):
 
 
 def student_above(t, freedom):
-    """P(T > t), by Simpson's rule over the density from 0 to t in terms of the angle: x = sqrt(freedom) tan(angle)."""
+    """Returns P(T > t), by Simpson's rule over the density from 0 to t in terms of the angle: x = sqrt(freedom) tan(angle)."""
     angles = np.linspace(0, math.atan(t / math.sqrt(freedom)), 20001)
     weights = np.ones_like(angles)
     weights[1:-1:2], weights[2:-1:2] = 4, 2
@@ -46,7 +46,7 @@ def student_above(t, freedom):
 
 
 def tail(pairs, made={}):
-    """Where the expanded interval of 95 % takes its quantiles; the columns 1 and 3 say how much a pair weighs."""
+    """Returns the quantiles of the expanded interval of 95 %; columns 1 and 3 are the weights of a pair."""
     equal = [math.floor(w.sum() ** 2 / (w * w).sum() * (1 + 1e-12)) for w in (pairs[:, 1], pairs[:, 3])]
     n = max(2, min(equal))
     if n not in made:
@@ -59,7 +59,8 @@ def tail(pairs, made={}):
 
 
 def interval(pairs):
-    """The ratio of pairs (tokens, seconds, base tokens, base seconds), and the ends of its interval: NaN of one pair."""
+    """Returns the ratio of pairs (tokens, seconds, base tokens, base seconds), and the ends of its interval: NaN for one
+    pair."""
     ratio = lambda sums: sums[..., 0] / sums[..., 1] / (sums[..., 2] / sums[..., 3])
     if len(pairs) < 2:
         return (ratio(pairs.sum(0)) if len(pairs) else math.nan), math.nan, math.nan
@@ -79,7 +80,7 @@ def levels(parents):
 
 
 def trials(iters):
-    """(position, bound, kept) of each drafted token whose bound was recorded."""
+    """Returns (position, bound, kept) of each drafted token with a recorded bound."""
     for i in iters:
         for depth, bound in zip(depths(i["node_parents"]), i.get("overlap", ())):
             if not math.isnan(bound):
@@ -87,7 +88,7 @@ def trials(iters):
 
 
 def judged(iters, key):
-    """(probability, kept) of each drafted token whose parent is in the text."""
+    """Returns (probability, kept) of each drafted token whose parent is in the text."""
     for i in iters:
         said = i.get(key, ())
         path, token, parent = [0], i["node_tokens"], i["node_parents"]
@@ -104,7 +105,7 @@ def judged(iters, key):
 
 
 def calibration(row, iters):
-    """Brier score, expected calibration error and reliability diagram of acceptance probabilities."""
+    """Returns Brier score, expected calibration error and reliability diagram of acceptance probabilities."""
     for name, key in ("stated", "node_log_probability"), ("estimated", "node_acceptance"):
         pairs = list(judged(iters, key))
         row[name] = len(pairs)
@@ -127,7 +128,7 @@ class Sample:
         return [i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in self.iters]
 
     def wall(self):
-        """What passes of each iteration: of a shared forward, all since the iteration before."""
+        """Returns the time of each iteration: for a shared forward, all time since the previous iteration."""
         ends = [self.begin["prefill_us"]] + [i["t_us"] for i in self.iters]
         return [end - start if "shared_texts" in i else us for i, us, start, end in zip(self.iters, self.us(), ends, ends[1:])]
 
@@ -140,7 +141,7 @@ def gather(path):
     for kind, body in records(path):
         if kind == "header":
             bench = body["kind"] == "bench"
-            if not bench:                       # one setting, whose options are those of the command line
+            if not bench:                       # one setting, with the options of the command line
                 settings.append({"name": os.path.splitext(os.path.basename(path))[0], "model": body["model"]["name"],
                                  "options": json.dumps(typed(body["producer"]["argv"][1:])),
                                  "moe_layers": body["model"]["moe_layers"]})
@@ -170,7 +171,7 @@ def gather(path):
 
 
 def typed(argv):
-    """The options that say whether a draft is fixed, of a command line."""
+    """Returns the options of a command line that determine whether a draft is fixed."""
     names, options, key = {"-K": "draft-length", "-B": "budget"}, {}, None
     for word in argv:
         if key:
@@ -191,7 +192,7 @@ def ratio_of(part, whole):
 
 
 def speed(runs):
-    """Tokens of the first repetition, and seconds at the median time a token."""
+    """Returns tokens of the first repetition, and seconds at the median time per token."""
     runs = sorted(runs, key=lambda s: s.repeat)
     per_token = [1e-6 * sum(s.us()) / s.emitted() for s in runs if s.emitted()]
     tokens = runs[0].emitted() if runs else 0
@@ -208,7 +209,7 @@ def spread(row, name, values):
 
 
 def load(row, mine, iters, setting):
-    """Figures of texts that share forwards; a forward of n texts has n iterations."""
+    """Returns figures of texts that share forwards; a forward of n texts has n iterations."""
     forwards = sum(1 / i.get("shared_texts", 1) for i in iters)
     experts = sum(i.get("shared_experts", i["experts_loaded"]) / i.get("shared_texts", 1) for i in iters)
     row["texts_per_forward"] = ratio_of(len(iters), forwards)
@@ -217,7 +218,7 @@ def load(row, mine, iters, setting):
 
 
 def changes(row, prompts):
-    """What was recorded of a budget's effect; one list of samples a prompt."""
+    """Returns the recorded effects of a budget; one list of samples per prompt."""
     iters = [[i for s in samples for i in s.iters] for samples in prompts]
     compared = [[i for i in each if "divergence" in i and "flips" in i] for each in iters]
     compared = [each for each in compared if each]
@@ -231,7 +232,7 @@ def changes(row, prompts):
 
 
 def cache(row, iters):
-    """What was recorded of a cache of experts."""
+    """Returns the recorded facts of a cache of experts."""
     sums = {key: sum(i.get("cache_" + key, 0) for i in iters)
             for key in ("hits", "misses", "read_bytes", "stall_us", "prefetched_bytes", "wasted_bytes", "named",
                         "right", "scored", "host_hits", "copied_bytes", "copied_early_bytes", "copied_wasted_bytes",
@@ -255,7 +256,7 @@ def cache(row, iters):
 
 
 def split(row, iters):
-    """What was recorded of two processors."""
+    """Returns the recorded facts of two processors."""
     host, device = (sum(int(np.sum(i.get("split_%s_pairs" % whose, 0))) for i in iters) for whose in ("host", "device"))
     if host + device:
         row["split_host"] = host / (host + device)
@@ -264,7 +265,7 @@ def split(row, iters):
 
 
 def static(setting):
-    """Is the draft fixed beforehand, and the text sure to be the same?"""
+    """Returns whether the draft is fixed in advance, and whether the text cannot differ."""
     options = json.loads(setting["options"])
     return (str(options.get("policy", "static")).startswith("static") and options.get("draft-length") != "auto" and
             "budget" not in options and "force-accept" not in options and
@@ -273,7 +274,7 @@ def static(setting):
 
 
 def best_static(settings, samples, task):
-    """Number of the fastest static setting by the model's name."""
+    """Returns the number of the fastest static setting by the model's name."""
     best = {}
     for number, setting in enumerate(settings):
         runs = collections.defaultdict(list)
@@ -288,7 +289,7 @@ def best_static(settings, samples, task):
 
 
 def drafters(row, iters):
-    """Of several drafters: counted from the nodes' own numbers, where records have them."""
+    """Returns figures by drafter, counted from the nodes' drafters if records have them."""
     several = max((i.get("drafters", 0) for i in iters), default=0)
     if several < 2:
         return
@@ -321,7 +322,7 @@ def figures(settings, samples, bandwidth, number, task):
     row = {"prompts": len(runs), "samples": len(mine), "tokens": sum(i["emitted"] for i in iters), "steps": len(iters)}
     speeds = {k: speed(r) for k, r in runs.items()}
     row["tokens_per_s"] = ratio_of(sum(t for t, _ in speeds.values()), sum(s for _, s in speeds.values()))
-    tasks = list(dict.fromkeys(s.begin["task"] for s in samples))          # pairs: by task as they appear, then by id
+    tasks = list(dict.fromkeys(s.begin["task"] for s in samples))          # pairs: by task in order of appearance, then by id
     order = sorted(speeds, key=lambda k: (tasks.index(k[0]), k[1].encode()))
     timed = lambda others: [speeds[k] + speed(others.get(k, ())) for k in order if speeds[k][1] and speed(others.get(k, ()))[1]]
     pairs = np.array(timed(base)).reshape(-1, 4)
@@ -338,7 +339,7 @@ def figures(settings, samples, bandwidth, number, task):
         row["best_ratio"], row["best_ratio_low"], row["best_ratio_high"] = interval(np.array(timed(fastest)).reshape(-1, 4))
     row["drafts"] = sum(i["nodes"] > 1 for i in iters)
     row["draft_tokens"] = sum(i["nodes"] - 1 for i in iters)
-    for i in iters:                             # what is accepted after the end of an answer is in no text
+    for i in iters:                             # tokens accepted after the end of an answer are in no text
         i["kept"] = min(i["accepted"], i["emitted"])
     row["accepted_tokens"] = sum(i["kept"] for i in iters)
     assert row["drafts"] == sum(s.done["num_drafts"] for s in mine)
@@ -491,7 +492,7 @@ def change_table(row, _):
 
 
 def printed(lines):
-    """The rows of each table, a list of cells each, without task and setting."""
+    """Returns the rows of each table, a list of cells each, without task and setting."""
     tables, inside = [], False
     for line in lines:
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -503,11 +504,11 @@ def printed(lines):
 
 
 def wrong_tables(rows, references, lines):
-    """How many of the tables printed are not those of the rows."""
+    """Returns how many of the printed tables differ from the rows."""
     wanted = [[cells for row, own in zip(rows, references) if (cells := table(row, own)) is not None]
               for table in (main_table, time_table, load_table, position_table, drafter_table, trial_table, estimate_table,
                             change_table)]
-    # A column without a value is left out, a cell without one is a dash.
+    # A column without values is omitted, a cell without a value is a dash.
     wanted = [[[cell or "-" for cell, column in zip(row, zip(*table)) if any(column)] for row in table] for table in wanted if table]
     found, wrong = printed(lines), 0
     for number, (table, own) in enumerate(zip(found, wanted)):

@@ -15,7 +15,7 @@ import recompute
 
 
 def ratio_alone(pairs):
-    """In place of recompute.interval: no figure has an interval, and they take long."""
+    """Replaces recompute.interval: no figure has an interval, and intervals take long."""
     sums = pairs.sum(0)
     return (sums[0] / sums[1] / (sums[2] / sums[3]) if len(pairs) else math.nan), math.nan, math.nan
 
@@ -32,7 +32,7 @@ def size(i):
 
 
 def number_in_run(samples):
-    """The order in which samples ran is that of their sequences; a stream has them so."""
+    """Numbers samples in the order in which they ran, which is that of their sequences."""
     for number, sample in enumerate(samples):
         sample.sequence = number
         sample.key = sample.begin["task"], sample.begin["id"]
@@ -192,7 +192,7 @@ LENGTHS = [(length, below) for length in range(1, 9) for below in range(1, 9)]
 
 
 def tokens_vertical(chance, below, length, bottom_length):
-    """By the distribution of what `length` reviews give: each 1 to bottom_length + 1 tokens."""
+    """Computes expected tokens from the distribution of the result of `length` reviews, each 1 to bottom_length + 1 tokens."""
     review = np.zeros(bottom_length + 2)
     review[1:] = below ** np.arange(bottom_length + 1)
     review[1:-1] *= 1 - below
@@ -203,12 +203,12 @@ def tokens_vertical(chance, below, length, bottom_length):
 
 
 def tokens_horizontal(chance, below, length, bottom_length):
-    """A token more for each place that is reached and right."""
+    """Adds a token for each position that is reached and correct."""
     return 1 + np.cumprod([chance] * length + [below] * bottom_length).sum()
 
 
 def cascade_factors(kind, chance, bottom, cost):
-    """Of all lengths, at this cost of the upper drafter."""
+    """Returns the best over all lengths, at this cost of the upper drafter."""
     if (kind, chance, bottom) not in made_tokens:
         tokens = tokens_vertical if kind == "vertical" else tokens_horizontal
         made_tokens[kind, chance, bottom] = np.array([tokens(chance, bottom[0], *l) for l in LENGTHS])
@@ -225,7 +225,7 @@ def alone(chance, cost):
 
 
 def boundary_cost(kind, chance, bottom):
-    """By bisection."""
+    """Finds the root by bisection."""
     low, high, level = 0, 80, alone(*bottom)      # 73 tokens are the most there are
     for _ in range(45):
         middle = (low + high) / 2
@@ -234,7 +234,7 @@ def boundary_cost(kind, chance, bottom):
 
 
 def tries(i):
-    """(drafter, was it right) for each place that was reached: the first token that was drafted there."""
+    """Returns (drafter, whether it was right) for each reached position: the first token drafted there."""
     at = 0
     for reached, token in enumerate(i["tokens"]):
         children = [n for n, parent in enumerate(i["node_parents"]) if parent == at]

@@ -11,8 +11,8 @@ from streams import records
 
 
 def forwards(path, prompts=False):
-    """The model, and of each forward, of prompts if asked for: accepted flags, experts [tokens][layers][top_k], sequence, tokens,
-    whether it is a prompt's."""
+    """Returns the model, and for each forward (also of prompts on request): accepted flags, experts [tokens][layers][top_k],
+    sequence, tokens, whether it is a prompt's."""
     model, found = None, []
     for kind, body in records(path):
         if kind == "header":
@@ -29,7 +29,7 @@ def undrafted(found):
 
 
 def wants(found, layers):
-    """Each forward's layers as {expert: tokens}."""
+    """Returns each forward's layers as {expert: tokens}."""
     for flags, experts, *_ in found:
         turn = []
         for layer in range(layers):
@@ -43,8 +43,8 @@ def wants(found, layers):
 
 
 class Recency:
-    """Of each layer its experts by their last want: the lowest value has the most of its layer wanted after it; of equal ones
-    it is that of the layer whose turn was last."""
+    """Per layer, experts by their last request: the lowest value has most experts of its layer requested after it; ties go
+    to the layer whose turn was last."""
 
     def __init__(self):
         self.recent, self.value, self.clock = {}, {}, 0
@@ -63,13 +63,13 @@ class Recency:
 
 
 class Cache:
-    """Residents, and who goes: the one of the lowest value among those not wanted now."""
+    """Residents, and the victim: the one with the lowest value that is not requested now."""
 
     def __init__(self, slots, value):
         self.slots, self.value, self.here, self.hits, self.wanted = slots, value, set(), 0, 0
 
     def turn(self, keys, see):
-        """Whether each was there; `see` is told of them before."""
+        """Returns whether each expert was resident; `see` is called first."""
         see(keys)
         there = [key in self.here for key in keys]
         self.hits += sum(there)
@@ -112,7 +112,7 @@ def belady(found, layers, slots, bypass=False):
         if not bypass:
             cache.turn(keys, lambda keys: [future[key].pop() for key in keys])
             continue
-        cache.hits += len(cache.here & set(keys))           # those that are wanted soonest stay, whoever they are
+        cache.hits += len(cache.here & set(keys))           # the experts requested soonest stay
         cache.wanted += len(keys)
         for key in keys:
             future[key].pop()
@@ -163,7 +163,7 @@ def named(score, most):
 
 
 def forecasts(found, layers, experts_of_layer, results):
-    """Each line of --forecasts that follows from routes alone, from whole histories."""
+    """Computes each line of --forecasts that follows from routes alone, from whole histories."""
     wrong = []
     for r in results:
         if r["source"] not in ("popular", "last", "table"):

@@ -19,7 +19,7 @@ INFINITY = float("inf")
 
 
 class Lru:
-    """Who was wanted the longest time ago goes, per layer; what comes beforehand counts as wanted then."""
+    """LRU by layer; a prefetch counts as a request."""
 
     def __init__(self, **_):
         self.recency = Recency()
@@ -66,7 +66,7 @@ class Levels:
 
 
 class Utility:
-    """Tags are levels, 0 after use; on demand the lowest goes, beforehand those of 0 alone."""
+    """Tags are levels, 0 after use; on demand the lowest tag is evicted, for prefetches only tag 0."""
 
     def __init__(self, gamma, experts, asks=True):
         self.levels, self.experts, self.asks = Levels(gamma), experts, asks
@@ -102,7 +102,7 @@ class Utility:
 class Cache:
     def __init__(self, slots, policy):
         self.slots, self.policy = slots, policy
-        self.slot, self.held, self.unwanted = {}, {}, set()         # key: its slot; key: so often; came beforehand, not wanted yet
+        self.slot, self.held, self.unwanted = {}, {}, set()         # slot by key; requests by key; unused prefetches
         self.empty = list(range(slots))
         self.queue, self.expected = {}, {}                          # level: keys in order
 
@@ -121,7 +121,7 @@ class Cache:
         self.ask(key, self.expected[key])
 
     def want(self, layer, wanted):
-        """How many are there or on their way."""
+        """Returns how many are resident or in flight."""
         hits = sum((layer, e) in self.slot for e in wanted)
         self.unwanted -= {(layer, e) for e in wanted}
         for keys in self.queue.values():
@@ -140,7 +140,7 @@ class Cache:
             self.policy.released(key)
 
     def insert(self, key, level=0):
-        """Whether it has a slot now, and holds it."""
+        """Returns whether it gets a slot now, and holds the slot."""
         if self.empty:
             slot = self.empty.pop(0)
         else:
@@ -161,7 +161,7 @@ class Cache:
         return True
 
     def bring(self, keys):
-        """Those that a layer wants: what is there stays for it, the others come, and all are let go."""
+        """Serves a layer's requests: resident experts stay, the others are read, and all are released."""
         for key in keys:
             if key in self.slot:
                 self.hold(key)
@@ -172,7 +172,7 @@ class Cache:
             self.release(key)
 
     def fetch(self):
-        """Who comes next beforehand; None: nobody."""
+        """Returns the next expert to prefetch; None: none."""
         for level in sorted(self.queue, reverse=True):
             for key in list(self.queue[level]):
                 if key not in self.slot:
@@ -189,7 +189,7 @@ class Link:
     """Reads that share the bandwidth, each after its latency; times in microseconds."""
 
     def __init__(self, latency, takes):
-        """takes(n): microseconds of n reads that begin to move at a time."""
+        """takes(n): microseconds of n reads that start to transfer at once."""
         self.latency, self.takes, self.now, self.reads, self.ended = latency, takes, 0.0, [], []
 
     def start(self, key, now):
@@ -197,7 +197,7 @@ class Link:
         self.reads.append({"key": key, "waits": self.latency, "left": 1.0})
 
     def step(self, until):
-        """To the next event, or until then; whether there was one."""
+        """Advances to the next event, or to the given time; returns whether there was an event."""
         moving = [r for r in self.reads if not r["waits"]]
         events = [r["waits"] for r in self.reads if r["waits"]] + [r["left"] * self.takes(len(moving)) for r in moving]
         after = min(events, default=INFINITY)
@@ -281,7 +281,7 @@ class Store:
                 self.now += seconds(wanted[key[1]])
             for key in ready:
                 self.cache.release(key)
-            # Those that are ready change places with those at the front, one after the other.
+            # Ready copies are exchanged with those at the front, one after the other.
             front = 0
             for i in range(len(left)):
                 if left[i] in ready:
@@ -291,7 +291,7 @@ class Store:
 
 
 class Source:
-    """What a source names of each layer before the forward: [(expert, level)], at most `most` of them."""
+    """Returns what a source names for each layer before the forward: [(expert, level)], at most `most` of them."""
 
     def __init__(self, name, gamma, layers, experts, most):
         self.name, self.shape, self.most = name, (layers, experts), most
@@ -355,7 +355,7 @@ def timed(machine_file, routes_file, result_file, source=None):
 
 
 def tiered(routes_file, gamma, device_slots, host_slots, told_file, live_file):
-    """The host sees all that is wanted; what the device lacks comes through it, and is held there until the layer is computed."""
+    """The host sees all requests; experts that the device lacks pass through it and stay held until the layer is computed."""
     read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
     model, found = forwards(routes_file, prompts=True)
     layers, experts = model["moe_layers"], model["experts"]

@@ -1,11 +1,10 @@
-"""Reads any stream of moekit, knowing nothing of the C code: what the programs of this folder have in common. Needs msgpack and
-numpy."""
+"""Reads any stream of moekit, independently of the C code; shared by the programs of this folder. Needs msgpack and numpy."""
 import msgpack
 import numpy as np
 
 
 def records(path):
-    """(type, payload) of the header and of each record up to the end."""
+    """Yields (type, payload) of the header and of each record up to the end."""
     def ext(code, data):
         if code != 65:
             return None

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Kernels for GPUs keep what they have in registers: no spill, no stack frame, in what ptxas said of each when the plug-in was
-# built; and there is code for each processor that it was built for. Without a build of these sources there is nothing to judge:
-# the long check makes one where nvcc is, and so does make check-cuda.
-# Besides, nothing outside kernels/cuda includes a header of CUDA.
+# Kernels for GPUs keep their data in registers: ptxas reported no spill and no stack frame when the plug-in was built; and the
+# plug-in has code for each requested processor. Without a build of these sources nothing is judged: the long check makes one if
+# nvcc exists, and so does make check-cuda. Besides, nothing outside kernels/cuda includes a header of CUDA.
 cd "$(dirname "$0")/../.." || exit 2
 build=${MOE_BIN:-build/normal/bin}/..
 bad=0

@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 complain() { echo "$1"; bad=1; }
 
-# letter, long name and whether it takes a value, one option a line: from the table, and from the man page
+# letter, long name and whether it takes a value, one option per line: from the table, and from the man page
 table_options() { awk -F '\t' '$1 == "option" { print $2, $3, ($4 == "flag" ? "flag" : "value") }' "$1" | sort -u; }
 page_options() {
     awk '/^\.It Fl / {
@@ -88,7 +88,7 @@ for file in completions/bash/* completions/zsh/* completions/fish/* man/moe-*.1;
     [ -f "cmd/$name.c" ] || complain "$file: there is no command $name"
 done
 
-# Relative links of the Markdown pages lead to files, and the two first pages stay short.
+# Relative links of the Markdown pages lead to files, and the first two pages stay short.
 for page in README.md CONTRIBUTING.md docs/*.md; do
     for link in $(grep -o ']([^):#]*)' "$page" | sed 's/^](//; s/)$//'); do
         [ -e "$(dirname "$page")/$link" ] || complain "$page: there is no file $link"

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Includes go downwards only. The table says for each folder what its files may include besides their own folder;
-# `all` stands for common/base, common/cli and common/stream, which stand beside everything above them.
-# What is measured and decided without a model (stream, route, predict, policy, report) must not reach tensor code by any
-# way, also not through a header of a header.
+# Includes go downwards only. The table lists for each folder what its files may include besides their own folder; `all` means
+# common/base, common/cli and common/stream, which are below everything else. Code that measures and decides without a model
+# (stream, route, predict, policy, report) must not reach tensor code by any path, not even through a header of a header.
 cd "$(dirname "$0")/../.." || exit 2
 
 table='
@@ -61,12 +60,13 @@ function allowed(from, to,   words, n, i, word) {
     }
     return 0
 }
-# What may include anything below itself: cmd, then bench, then instruments and train, then decode, then session, then the rest.
+# Folders that may include anything below themselves: cmd, then bench, then instruments and train, then decode, then session,
+# then the rest.
 function level(room) {
     if (room ~ "^common/(instruments|train|report)$") return 3
     return room == "cmd" ? 5 : room == "common/bench" ? 4 : room == "common/decode" ? 2 : room == "common/session" ? 1 : 0
 }
-# The first file of tensor code that `file` reaches, with the way there.
+# Prints the first file of tensor code that `file` reaches, with the path to it.
 function reaches(file, way,   n, i, list, found) {
     if (file in seen) return ""
     seen[file] = 1

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Kernels for the instruction sets that this build leaves out (ISAS of GNUmakefile) are read by the compiler, without code.
+# The compiler parses the kernels for instruction sets that this build leaves out (ISAS of GNUmakefile), without generating
+# code.
 cd "$(dirname "$0")/../.." || exit 2
 "${MAKE:-make}" -s --no-print-directory left-out-isas | while read -r isa compile; do
     for file in kernels/cpu/*.c; do

@@ -5,7 +5,7 @@
 cd "$(dirname "$0")/../.." || exit 2
 files=$(find cmd common kernels tests \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.sh' -o -name '*.bats' \) ! -path 'tests/models/*' | sort)
 [ -n "$files" ] || exit 0
-# Tracked files and gpu-kit (9 MiB) go to a lent machine together, in 60 MiB.
+# Tracked files and gpu-kit (9 MiB) are sent together to another machine, within 60 MiB.
 tree=$(git ls-files -z 2>/dev/null | xargs -0 -r stat -c %s 2>/dev/null | awk '{ total += $1 } END { printf "%d", total }')
 [ "$tree" -le $((50 << 20)) ] || { echo "tracked files: $((tree >> 20)) MiB, more than 50; remove or pack the largest"; exit 1; }
 awk '

@@ -14,7 +14,7 @@ person='[Ww]e|[Oo]urs?|I (am|have|think)'
 words="\\<($vague|$history|$boast|$person)\\>"
 names='tells?|told|said|says?|most|least|behind|things?|stuff|nobody|hope|settle|farewell|rode|gave'
 
-# Lines that break a rule and are right: part of the line, with its file.
+# Allowed lines that break a rule: part of the line, with its file.
 allowed() {
     cat << 'END'
 ^common/base/file\.h:.*takes no longer than

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench ab: is one build slower than another?
+# moe-bench ab: whether one build is slower than another
 
 load common
 
@@ -18,7 +18,7 @@ SUITE
     cd ..
     moe-bench run -q suites/fast.json -o fast.moes
     moe-bench run -q suites/slow.json -o slow.moes
-    # Builds whose runs always take the times of these streams.
+    # Builds whose runs always have the times of these streams.
     local speed
     for speed in fast slow; do
         mkdir -p $speed/bin

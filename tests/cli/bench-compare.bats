@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench compare: is what was measured now slower than before?
+# moe-bench compare: whether the later measurement is slower than the earlier one
 
 load common
 
@@ -19,7 +19,7 @@ setup_file() {
 SUITE
     moe-bench run -q ci.json -o base.moes
     moe-bench run -q -j $(($(nproc) + 1)) ci.json -o other.moes
-    # Some 5 times slower, with medians of three runs, for a machine that does other things, too.
+    # Some streams are 5 times slower, with medians of three runs, for a machine with other load.
     sed 's/"settings"/"repetitions": 3, &/' ci.json > calm.json
     sed 's/"draft": "ngram", "draft-length": 2/"draft": "model:file=pocket.moe", "tree": "dynamic:total=64,topk=16"/' calm.json > slow.json
     moe-bench run -q calm.json -o calm.moes
@@ -52,7 +52,7 @@ setup() { cd "$WORK"; }
     moe-bench compare --json --limit 2% calm.moes slow.moes > beside.jsonl || [ $? = 1 ]
     jq -se '.[1] | .setting == "K2" and .reference == "none" and .drift > 0 and .beside < 0.9 and
         ((.beside * .drift / .ratio - 1) | . < 1e-9 and . > -1e-9) and .beside_low <= .beside and .beside <= .beside_high' beside.jsonl
-    # Of single decode streams nobody knows what the machine did.
+    # Single decode streams do not show the machine's load.
     moe-decode -q -m pocket.moe -n 4 prompts.jsonl --stream quick.moes > /dev/null
     moe-decode -q -m pocket.moe -n 4 -d model:file=pocket.moe --tree dynamic:total=64,topk=16 prompts.jsonl --stream late.moes > /dev/null
     run moe-bench compare quick.moes late.moes

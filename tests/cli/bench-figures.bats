@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The figures of moe-bench report: what is drawn of six settings, and what --task and --setting leave of it.
+# Figures of moe-bench report: the drawing of six settings, and the effect of --task and --setting.
 
 load common
 
@@ -41,7 +41,7 @@ figure() { moe-bench report --window 5 --figure "$@" figures.moes; }
         jq -s -e 'map(select(.setting)) | length > 0 and
                   all(.task == "math" and (.setting | startswith("ngram")))' narrowed.jsonl
         figure $kind --json | jq -c . > whole.jsonl
-        # what is shown is what was computed of all
+        # the selection shows values computed from all
         [ "$(jq -c 'select(.setting)' narrowed.jsonl | grep -vxFf whole.jsonl | wc -l)" = 0 ]
         figure $kind --svg --task math > figure.svg
         python3 -c 'import xml.dom.minidom as m; m.parse("figure.svg")'
@@ -58,19 +58,19 @@ figure() { moe-bench report --window 5 --figure "$@" figures.moes; }
         figure $kind --svg > $kind.svg
         [[ $(head -c 120 $kind.svg) == *' width="444" '* ]]
     done
-    # panels: one a task and all of them, not one a task and setting; those of a single setting as the papers have them
+    # panels: one per task and one over all, not one per task and setting; those of a single setting as in the papers
     [ "$(grep -c '>iteration of the text<' utility.svg)" = 3 ]
     [ "$(figure utility --setting tree --svg | grep -c 'tree, ')" -ge 4 ]
-    # a legend that all panels share is drawn once, and a setting has the same mark in all of them, also where it has no curve
+    # a legend shared by all panels is drawn once, and a setting has the same mark in all of them, also where it has no curve
     for kind in utility nodes; do
         [ "$(grep -c '>auto</text>' $kind.svg)" = 1 ]
     done
-    # a legend of many names, and what is not lossless, are broken into lines and not made too small to read
+    # a legend with many names and the list of settings that are not lossless are broken into lines at a readable size
     moe-bench run -q -m pocket.moe -d ngram -K 0,2,4 -B 6,7,8,9,10 -n 12 --measure-seconds 0 prompts.jsonl -o budgets.moes
     moe-bench report --svg budgets.moes > page.svg
     [[ $(head -c 120 page.svg) == *' width="444" '* ]]
     [ "$(grep -o 'font-size="[0-9]*"' page.svg | tr -dc '0-9\n' | sort -n | head -n 1)" -ge 11 ]
-    # experts against nodes: the lengths are one line from left to right, all else is a mark
+    # experts against nodes: lengths form one line from left to right, other settings are single marks
     [ "$(figure nodes --json --task all | jq -r .series | sort | uniq -c | awk '{ print $1, $2 }' | paste -sd ,)" = \
       "1 auto,3 ngram,1 none,1 tree" ]
     python3 - <<'PYTHON'

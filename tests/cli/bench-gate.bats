@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench gate: is what was measured within the limits of the suite?
+# moe-bench gate: whether results are within the limits of the suite
 
 load common
 
@@ -15,7 +15,7 @@ setup_file() {
     moe-bench run -q good.json -o now.moes
 }
 
-# A suite with these gates.
+# Writes a suite with these gates.
 suite() {
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "K2", "draft": "ngram", "draft-length": 2}],'
     echo '"options": {"max-tokens": 8}, "measure-seconds": 0, "gate": ['"$1"']}'
@@ -76,7 +76,7 @@ setup() { cd "$WORK"; }
     grep -qF 'name="a&lt;b &amp; &quot;c&quot;: tokens at least 1"' junit.xml
 }
 
-# The last argument is what the one line on stderr must say.
+# The last argument must occur in the single line on stderr.
 refused() {
     suite "$1" > wrong.json
     run moe-bench gate wrong.json now.moes
@@ -100,7 +100,7 @@ refused() {
     cp -r "$BATS_TEST_DIRNAME/../bench" ci/tests/bench
     ln -s "$MOE_MODELS/pocket" ci/tests/models/pocket
     ln -s "$MOE_POCKET" ci/build/bench/pocket.moe
-    # Half of the prompts, once of three times, but for the long check; limits on answers count them all.
+    # A single run over half of the prompts, in the long check three over all; limits on answers count all of them.
     [ -n "$MOE_LONG" ] || sed -i 's/"repetitions": 3/"repetitions": 1/; s/"prompts-per-task": 12/"prompts-per-task": 6/
         s/"least": 144/"least": 24/; s/"least": 6/"least": 3/' ci/tests/bench/ci.json
     moe-bench run -q ci/tests/bench/ci.json -o ci.moes

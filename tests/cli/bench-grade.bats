@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Prompt sets as they are published, graded by moe-bench: which rule their answers ask for, and what the report says of it.
+# Published prompt sets, graded by moe-bench: the rule that their answers require, and the report's figures.
 
 load common
 
@@ -10,7 +10,7 @@ setup_file() {
     cp "$MOE_POCKET" pocket.moe
     grep '"task": "math"' "$MOE_MODELS/pocket/heldout.jsonl" | head -n 4 > math.jsonl
     moe-decode -q -m pocket.moe -n 40 math.jsonl --json > said.jsonl
-    # answers FILTER FILE: the prompts without task, whose right answer is made of the number that the model gives
+    # answers FILTER FILE: the prompts without task, with the right answer made from the number that the model gives
     answers() {
         jq -c -n --slurpfile said said.jsonl --slurpfile asked math.jsonl '$asked | to_entries[] |
             {id: .value.id, messages: .value.messages, number: ($said[.key].text | [scan("[0-9]+")][-1])} |
@@ -24,7 +24,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# figures STREAM: graded, correct and rules of its row
+# figures STREAM: graded and correct answers and the rules of its row
 figures() { moe-bench report --json "$1" | jq -r 'select(.type == "row") | "\(.graded) \(.correct) \(.rules | join(" "))"'; }
 
 @test "right answers of GSM8K are right without a task or rule" {
@@ -48,7 +48,7 @@ figures() { moe-bench report --json "$1" | jq -r 'select(.type == "row") | "\(.g
     moe-bench report --html words.moes | grep -q 'none is right'
     moe-bench grade -p words.jsonl --rule number words.moes --stream anew.moes | grep -Eq '^none .* 4 +4 +100.0 % .*number'
     [ "$(figures anew.moes)" = "4 4 number" ]
-    # the rule of a task goes before that for all
+    # the rule of a task takes precedence over the rule for all
     jq -c '.task = "pens"' words.jsonl > tasks.jsonl
     moe-bench run -q -m pocket.moe -d none -n 40 --measure-seconds 0 -o tasks.moes tasks.jsonl
     moe-bench report tasks.moes | grep -q '^pens: 4 answers were graded exactly.*--rule pens=RULE'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# moe-bench as it is typed: suites, streams, reports, and every figure had again from the saved stream by another program.
+# moe-bench from the command line: suites, streams, reports, and every figure recomputed from the saved stream by another
+# program.
 
 load common
 
@@ -27,7 +28,7 @@ setup_file() {
   "gate": [{"setting": "K4", "task": "math", "figure": "identical", "least": 4}]
 }
 SUITE
-    # Measuring fills half a gigabyte, twice a run: here only.
+    # Measuring fills half a gigabyte, twice per run: only here.
     sed 's/"measure-seconds": 0/&.02/' suite.json > measured.json
     moe-bench run -q measured.json -o bench.moes
 }
@@ -44,7 +45,7 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     [ "$(moe-view --json bench.moes | jq -c 'select(.type == "machine" and .read_bandwidth > 0)' | wc -l)" = 2 ]
 }
 
-# Columns of times, and of what is computed from times.
+# Columns of times, and columns computed from times.
 timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
 
 @test "parts of a suite, merged, report what the whole run does, but for times" {
@@ -56,7 +57,7 @@ timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     figures parts.moes | cmp - whole
     jq -se 'length > 6 and all(has("acceptance_length") and has("identical") and has("correct") and has("experts_loaded_per_step"))' whole
     order() { moe-view --json "$1" | jq -c 'select(.type == "sample" or .type == "begin") | [.type, .setting, .repeat, .id]'; }
-    # Settings take turns by the number of a prompt in the suite, not in its part.
+    # Settings alternate by the number of a prompt in the suite, not in its part.
     order bench.moes | head -n 48 > first
     for i in 1 2 3 4; do order part$i.moes | grep -A 1 '"sample",.,0' | grep -v '^--'; done | cmp - first
     # Other settings, machines and parts are refused.
@@ -185,7 +186,7 @@ SUITE
               ($answers | map(.correct) | unique) == [null] and $row.correct == null and $row.graded == ($answers | length) and
               ($row.score - ($answers | map(.score) | add / length) | fabs) < 1e-12 and $row.score > 0 and $row.score < 1' graded.jsonl
     grep -Eq '^none +summ +- +[0-9]+ +- +0\.[0-9]{3}' graded
-    # a command that says what the rule says, one that says yes, one that hangs, and one that fails
+    # commands that follow the rule, that always accept, that hang, and that fail
     moe-bench grade -p "$answers" --rule math=exact --json bench.moes | jq -c 'select(.type == "row" and .task == "math")' > rule
     moe-bench grade -p "$answers" --command 'math=jq -e "(.text | sub(\"^\\\\s+\"; \"\") | sub(\"\\\\s+$\"; \"\")) == .expected"' \
         --json bench.moes | jq -c 'select(.type == "row" and .task == "math")' | cmp - rule
@@ -198,14 +199,14 @@ SUITE
     run moe-bench grade -p "$answers" --command 'math=exit 7' bench.moes
     assert_trouble moe-bench
     [[ $output == *"exit status 7"* ]]
-    # grades go into a stream of their own, and into its report
+    # grades are written to a stream of their own, and appear in its report
     moe-bench grade -p "$answers" --command math=true bench.moes --stream anew.moes > /dev/null
     moe-view --verify anew.moes
     moe-bench report --json anew.moes |
         jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
     for part in anew bench; do moe-view --json $part.moes | jq -c 'select(.type != "grade" and .type != "end")' > $part; done
     cmp anew bench
-    # a stream of moe-decode, and what cannot be graded
+    # a stream of moe-decode, and a text that cannot be graded
     moe-decode -q -m pocket.moe -n 24 prompts.jsonl --stream decode.moes > /dev/null
     moe-bench grade -p "$answers" decode.moes | grep -q math
     echo '{"id": "else", "answer": "5"}' > else.jsonl
@@ -221,13 +222,13 @@ SUITE
     [[ $output == *"--rule: "*"bench.moes"*"'maths'"* ]]
 }
 
-# Waits until a file has something in it.
+# Waits until a file is not empty.
 await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; return 1; }
 
 @test "a command that grades ends with the moe-bench that called it, and all that it started" {
     for signal in TERM INT; do
         rm -f inner outer
-        # A shell's & makes SIGINT ignored; env takes it back.
+        # A shell's & makes SIGINT ignored; env restores it.
         env --default-signal=INT moe-bench grade -p "$MOE_MODELS/pocket/heldout.jsonl" --seconds 60 bench.moes --stream killed.moes \
             --command 'math=echo $$ > outer; sleep 60 & echo $! > inner; wait' > /dev/null &
         pid=$!
@@ -236,14 +237,14 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
         code=0
         wait $pid || code=$?
         [ $code = $((128 + $(kill -l $signal))) ]
-        # Whoever adopts what is left may need a moment to see that it has ended.
+        # The process that adopts orphans may need a moment to notice their end.
         for name in outer inner; do
             for _ in $(seq 100); do [ -e "/proc/$(cat $name)/cwd" ] || break; sleep 0.02; done
             [ ! -e "/proc/$(cat $name)/cwd" ]
         done
         [ -z "$(find . -name 'killed.moes*')" ]
     done
-    # What it was made to ignore ends neither.
+    # Signals that it was made to ignore end neither.
     (trap '' INT; exec moe-bench grade -p "$MOE_MODELS/pocket/heldout.jsonl" bench.moes --json \
         --command 'math=kill -INT $PPID; sleep 0.05') |
         jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
@@ -253,7 +254,7 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     moe-bench report --json bench.moes > report.jsonl
     python=$(python_with_numpy)
     "$python" "$BATS_TEST_DIRNAME/../bench/recompute.py" bench.moes report.jsonl
-    # and a report that is wrong is noticed
+    # a wrong report is detected
     sed 's/"steps":\([0-9]\)/"steps":1\1/' report.jsonl > wrong.jsonl
     run "$python" "$BATS_TEST_DIRNAME/../bench/recompute.py" bench.moes wrong.jsonl
     [ "$status" = 1 ]
@@ -318,7 +319,7 @@ SUITE
         at_terminal -- sh -c "stty cols $columns; moe-bench report bench.moes" | tr -d '\r' > narrow
         tail -n +5 narrow | awk -v most=$columns 'length > most { print; bad = 1 } END { exit bad }'
         grep -c '^task' narrow
-        # all that the whole one says is there
+        # every column of the whole report exists
         for what in whole narrow; do tr -s ' \n' '\n\n' < $what | grep -v -e '^task$' -e '^setting$' -e none -e K4 -e B8 -e math -e code \
             -e extract -e summ -e all | sort > $what.words; done
         cmp whole.words narrow.words
@@ -417,7 +418,7 @@ PY
     [ -z "$(ls -A tmp)" ]
 }
 
-# A command at a terminal of its own.
+# Runs a command at a terminal of its own.
 at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "${PIPESTATUS[0]}"; }
 
 @test "a run at a terminal keeps its stream and names it" {
@@ -430,7 +431,7 @@ at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "$
     moe-view --verify short.moes
     moe-bench report short.moes > again                 # the same report can be had from it
     grep -v '^moe-bench: ' shown | cmp - again
-    # nothing that exists already is written over, be it whole or a part
+    # existing files are never overwritten, whether complete or not
     touch short-2.moes.part short-3.moes.part.old
     cp short.moes before
     at_terminal -- moe-bench run -q short.json > shown
@@ -440,7 +441,7 @@ at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "$
     [ "$(ls | wc -l)" = 8 ]
     # a pipe gets the stream
     moe-bench run -q short.json | moe-view --verify
-    # where the folder takes no files, the folder of temporary files does
+    # if the folder is not writable, the folder of temporary files is used
     if [ "$(id -u)" != 0 ]; then
         mkdir closed tmp
         cp short.json closed
@@ -466,7 +467,7 @@ SUITE
     eval "${lines[-1]}" 2> note
     grep -q 'finished samples are reused' note
     moe-view --verify "my suite.moes"
-    # finished, it is not run again
+    # a finished run is not run again
     cp "my suite.moes" before
     eval "${lines[-1]}" 2> note
     [ "$(cat note)" = "moe-bench: my suite.moes: 144 finished samples are reused
@@ -474,16 +475,16 @@ moe-bench: my suite.moes: is complete, and is left unchanged; nothing is run" ]
     cmp before "my suite.moes"
     [ ! -e "my suite.moes.part" ]
     [ "$(moe-view --json "my suite.moes" | jq -c 'select(.type == "done")' | wc -l)" = 144 ]
-    # a file that was named, and one run that went on already
+    # a named file, and a run that had resumed before
     run at_terminal "../it's here/x.moes.part" 20000 -- moe-bench run "my suite.json" --resume x.moes "-ox.moes"
     [ "$status" = 130 ]
     [ "${lines[-1]}" = "  moe-bench run --resume x.moes 'my suite.json' -ox.moes" ]
-    # nothing is said where nothing is kept, or under -q
+    # no note if nothing is kept, or under -q
     run at_terminal y.moes.part 1 -- moe-bench run -q "my suite.json" -o y.moes
     [[ $output != *--resume* ]]
 }
 
-# Waits until a file has so many bytes.
+# Waits until a file has a given size.
 grown() {
     for ((i = 0; i < 600; i++)); do
         [ "$(stat -c %s "$1" 2> /dev/null || echo 0)" -gt "$2" ] && return
@@ -504,14 +505,14 @@ SUITE
     run moe-bench run -q --resume long.moes long.json
     assert_trouble moe-bench
     [[ $output == *"another process is writing it"* ]]
-    # no signal takes away what was finished
+    # no signal removes finished samples
     kill -TERM $pid
     wait $pid || true
     [ ! -e long.moes ]
     moe-bench run --progress never long.json --resume long.moes 2> note &
     pid=$!
     for _ in $(seq 1200); do grep -q 'are reused' note && break; sleep 0.05; done
-    # Of two that are left the longer one counts.
+    # Of two unfinished streams the longer one is used.
     grown long.moes.part $(($(stat -c %s long.moes.part.old) + 20000))
     kill -9 $pid
     wait $pid || true
@@ -540,11 +541,11 @@ SUITE
     [ "$(jq -s '[.[] | select(.type == "sample") | .sequence] == [range(96)]' long.jsonl)" = true ]
     moe-bench report --json long.moes | jq -s -e '[.[] | select(.type == "row" and .task == null)] |
         all(.samples == 48 and .identical == .compared)'
-    # what was taken over is as it was
+    # copied samples are unchanged
     moe-view --json left 2> /dev/null | jq -c 'select(.type == "done")' > before
     [ -s before ]
     jq -c 'select(.type == "done")' long.jsonl | head -n "$(wc -l < before)" | cmp - before
-    # more repetitions go on from a finished stream; fewer are refused
+    # more repetitions continue a finished stream; fewer are refused
     sed 's/"repetitions": 2/"repetitions": 3/' long.json > more.json
     moe-bench run more.json --resume long.moes -o more.moes 2> note
     grep -q 'long.moes: 96 finished samples are reused' note
@@ -555,7 +556,7 @@ SUITE
     assert_trouble moe-bench
     [[ $output == *"is complete, and has 48 samples more than this suite needs; write to another file with -o" ]]
     cmp before long.moes
-    # a run that began anew over it, and was killed, is what is gone on with
+    # a run that started over and was killed is continued
     head -c 100000 left > long.moes.part
     moe-bench run long.json --resume long.moes 2> note
     refute grep -q ' 96 ' note
@@ -582,7 +583,7 @@ WRONG
     moe-bench run -q --context 20 suite.json -o x.moes 2> said && return 1
     grep -q "prompt and answer together can have 20: shorten it, or raise --context" said
     [ ! -e x.moes ] && [ ! -e x.moes.part ]
-    # one that fits without an answer is read
+    # a prompt that fits without an answer is read
     echo '{"id": "a", "tokens": [1, 2, 3]}' > three.jsonl
     moe-decode -q -m pocket.moe -c 3 -n 0 three.jsonl
     run moe-decode -q -m pocket.moe -c 3 -n 1 three.jsonl
@@ -623,7 +624,7 @@ WRONG
     [[ "$output" == "moe-bench: device ref: "* ]]
 }
 
-# The last argument is what the one line on stderr must say.
+# The last argument must occur in the single line on stderr.
 refused() {
     local says="${*: -1}"
     run "${@:1:$#-1}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Expert budgets as they are typed: in which forwards they hold, by which ranking, and what they change, measured.
+# Expert budgets from the command line: the forwards in which they apply, their rankings, and their measured effects.
 
 load common
 
@@ -15,7 +15,7 @@ setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
 iterations() { moe-view --json "$1" | jq -c 'select(.type == "iter")'; }
-# A sum over all iterations: STREAM, jq's expression of one.
+# Prints a sum over all iterations: STREAM, jq's expression of one.
 total() { iterations "$1" | jq -s "map($2) | add"; }
 
 tree='--tree dynamic:total=12,depth=4,topk=3'
@@ -106,14 +106,14 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     [ "$(total apart.moes .flips)" = "$flips" ]
 }
 
-# Mean divergence that --reference has seen, over the bound: STREAM, BOUND.
+# Prints the mean divergence that --reference measured, relative to the bound: STREAM, BOUND.
 share() {
     moe-view --json "$1" | jq -s --argjson kl "$2" \
         'map(select(.type == "iter")) | (map(.divergence | add) | add) / (map(.emitted) | add) / $kl'
 }
 
-# The ranking, and the iterations of a stream under it: whatever the budget was, each forward kept to it, and what the decoder
-# holds for the divergence of the texts so far, all of whose tokens it has probed or knows to be 0, is what --reference saw.
+# Checks the ranking and the iterations of a stream under a budget: each forward kept to its budget, and the decoder's account
+# of divergence, of texts whose tokens were all probed or have divergence 0, equals what --reference measured.
 honest() {
     moe-view --json "$1" | jq -s -e --argjson static "$2" 'map(select(.type == "iter")) as $all |
         all($all[]; .policy.budget >= 4 and .policy.budget <= 32 and
@@ -157,7 +157,7 @@ rank_statically() {
         moe-decode -q -m pocket.moe -n 64 -B auto:kl=$kl --rank frequency.moes $drafts --reference self --stream tight.moes \
             -o tight.txt twenty.jsonl
         honest tight.moes true
-        # At no token is more spent than allowed; what was restored has the very logits of the model without a budget.
+        # No token spends more than allowed; a restored token has exactly the logits of the model without a budget.
         iterations tight.moes | jq -s -e --argjson kl $kl '
             [.[] | .divergence[]] as $each | ($each | add / length / $kl) as $share | 0.4 < $share and $share < 0.75 and
             (reduce $each[] as $d ({n: 0, sum: 0, good: true}; .n += 1 | .sum += $d | .good = (.good and .sum <= $kl * .n)) | .good)'
@@ -176,7 +176,7 @@ rank_statically() {
         decode -B auto:kl=1 --rank $rank --stream alone.moes -o alone.txt
         cmp alone.txt none.txt
         iterations alone.moes | jq -s -e 'all(.[]; .probe == null)'
-        # Nor does it for being alone allow less to forwards that are to come.
+        # A single token does not reduce what later forwards may spend.
         iterations alone.moes | jq -s -e 'all(.[]; .policy.budget >= 31)'
     done
     decode -d model:file=draft.moe $tree --rank path -B auto:kl=1e-9,every=2 --stream strict.moes -o strict.txt

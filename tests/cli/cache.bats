@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Experts in slots of memory: the same bytes for every number of slots, policy and number of threads; what records say of it;
-# and what goes wrong ends in one line.
+# Experts in slots of memory: the same bytes for every number of slots, policy and number of threads; what records contain; and
+# errors in one line.
 
 load common
 
@@ -49,7 +49,7 @@ OPTIONS
         --stream s.moes > one.txt
     moe-view --json s.moes > s.jsonl
     jq -e -s '.[0].labels["two processors"] | test("split between ref and host .* \\(static\\): bits may differ")' s.jsonl
-    # Of the verification, not of the reference after it, which is split alike.
+    # The verification's experts, not those of the reference after it, which are split alike.
     jq -e -s '[.[] | select(.type == "iter")] | length > 1 and all(.split.name == "static" and .split_host_us > 0 and
         (.split_device_pairs + .split_host_pairs | add) == 24 * .nodes and (.divergence | add) == 0) and
         any(.emitted < .nodes) and (map(.split_host_pairs | add) | add) > 0' s.jsonl
@@ -127,7 +127,7 @@ for forward in read("routes.jsonl", "route"):
         for cache in device, host:
             cache.want(layer, dict.fromkeys(wanted, 1))
         device.bring([(layer, e) for e in wanted])
-        host.bring(missed)                              # through the host, where they then are, too
+        host.bring(missed)                              # copied through the host, where they then reside, too
 told = read("lru.jsonl", "iter")
 assert len(told) == 11 and [[i["cache_hits"], i["cache_host_hits"], i["cache_misses"] - i["cache_host_hits"]] for i in told] == want[1:12]
 assert all(i["cache_read_bytes"] == 73728 * w[2] and i["cache_copied_bytes"] == 73728 * (w[1] + w[2]) and
@@ -205,7 +205,7 @@ RECOUNT
     moe-view --json mapped.moes | jq -e -s 'all(has("cache_hits") | not)'
 }
 
-# The forwards of the text as routes.jsonl has them, each with what its layers want; and the hits that iterations told.
+# The forwards of the text as in routes.jsonl, each with the requests of its layers; and the hits of iterations.
 recount() {
     moe-profile -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' -o routes.moes
     moe-view --json routes.moes > routes.jsonl
@@ -261,7 +261,7 @@ again, twice = decode(same("once.json", heat))
 assert told("second.jsonl") == again[1:], (told("second.jsonl"), again)
 assert sum(again) > sum(hits)
 hot = same("hot.json", twice)
-# static: the hottest 24 stay, the other 24 slots are by last use; it measures nothing, so the file is as it was.
+# static: the hottest 24 stay, the other 24 slots are LRU; it measures no heat, so the file is unchanged.
 pins = set(sorted(hot, key=lambda key: (-hot[key], key))[:24])
 recent, hits = [], []
 for forward in forwards:
@@ -340,7 +340,7 @@ PYTHON
         (map(.cache_wasted_bytes) | add) < (map(.cache_prefetched_bytes) | add)'
 }
 
-# All sizes, policies and ways to know in the long check; else every second pair of the latter two, with sizes in turn.
+# All sizes, policies and forecasts in the long check; otherwise every second pair of the latter two, with alternating sizes.
 @test "texts do not depend on cache size, policy or prefetching" {
     moe-profile -q -m pocket.moe -n 12 prompts.jsonl -o routes.moes
     moe-coact rank-experts routes.moes > rank.moes
@@ -383,7 +383,7 @@ PYTHON
     done
 }
 
-# Sums over the iterations of a stream.
+# Prints sums over the iterations of a stream.
 sums() { moe-view --json $1 | jq -c -s '[.[] | select(.type == "iter")] | [(map(.cache_named) | add), (map(.cache_right) | add), (map(.cache_scored) | add)]'; }
 
 @test "forecasts of the next forward equal those of the simulation over the same routes" {
@@ -403,14 +403,14 @@ MACHINE
     moe-bench report --markdown s.moes > report.md
     "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" s.moes report.jsonl report.md
     jq -e -s '[.[] | select(.task)] | length > 0 and all(.cache_recall > 0 and .cache_recall < 1 and .cache_right > 0)' report.jsonl
-    # A file of earlier routes: what it has is known from the start.
+    # A file of earlier routes: its contents are known from the start.
     moe-decode -q -m pocket.moe -n 30 -d ngram -K 5 prompts.jsonl --cache-experts 50% --prefetch table --stream live.moes > /dev/null
     moe-decode -q -m pocket.moe -n 30 -d ngram -K 5 prompts.jsonl --cache-experts 50% --prefetch table:file=drafted.moes --stream filed.moes > /dev/null
     [ "$(sums filed.moes | jq '.[1] / .[2] > 0.5')" = true ]
     [ "$(jq -n "$(sums filed.moes) as \$a | $(sums live.moes) as \$b | \$a[1] > \$b[1]")" = true ]
 }
 
-# A model whose attention and experts add nothing: its layers all see the embedding, so each next router can be asked too soon.
+# A model whose attention and experts add nothing: all its layers see the embedding, so each next router can run early.
 make_still() {
     [ ! -e still.moe ] || return 0
     mkdir still
@@ -434,7 +434,8 @@ PYTHON
     for drafts in "" "-d ngram -K 4" "-d self:exit=2 -K 3"; do
         moe-decode -q -m still.moe -n 12 --ignore-eos -p 'def add(a, b):' $drafts --cache-experts 50% --prefetch next-layer \
             --record route --stream s.moes > /dev/null
-        # All but those of the first layer, whose router comes after none; of rows that stopped before, the target sees the rest.
+        # All experts but the first layer's, because no router precedes it; of rows that stopped before, the target computes the
+        # rest.
         moe-view --json s.moes | jq -e -s '[.[] | select(.type == "iter")] | length > 2 and all(.cache_named == .cache_right) and
             all(.cache_scored > .cache_right and .cache_right > 0)'
         [ -n "$drafts" ] || moe-view --json s.moes | jq -e -s '[.[] | select(.type == "iter")] |
@@ -444,7 +445,7 @@ PYTHON
     [ "$(sums s.moes | jq '.[1] / .[2] > 0.5')" = true ]
 }
 
-# Algorithm 1 of MoE-SpAc, stepped by another program over recorded routes; real: boundaries are not rounded down.
+# Steps Algorithm 1 of MoE-SpAc over recorded routes in another program; real: boundaries are not rounded down.
 @test "the levels in the records are those of Algorithm 1 over the same routes" {
     text="-q -m pocket.moe -n 40 --ignore-eos -d ngram -K 6 prompts.jsonl"
     moe-profile $text -o r.moes
@@ -671,7 +672,7 @@ flat = lambda x: [z for y in x for z in flat(y)] if isinstance(x, list) else [x]
 assert len(iters) > 5 and all(t == 1 for i in iters[:3] for t in i["split_tau"])
 pairs = [sum(i["split_host_pairs"]) for i in iters], [sum(i["split_device_pairs"]) for i in iters]
 assert sum(pairs[0]) and sum(pairs[1]), pairs
-# Residency decides: the device computes what it has, and of that all but what is still being read.
+# Residency decides: the device computes its resident experts, except those that are still being read.
 shares = [(sum(i["split_device_experts"]), i["cache_hits"]) for i in iters]
 assert all(device <= hits for device, hits in shares) and sum(d for d, _ in shares) > .8 * sum(h for _, h in shares), shares
 seen = set()

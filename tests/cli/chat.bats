@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# moe-decode --chat at a terminal: turns, what is kept of them, Ctrl-C and Ctrl-D, a full context; and the line of summary.
+# moe-decode --chat at a terminal: turns, the text kept between them, Ctrl-C and Ctrl-D, a full context; and the line of
+# summary.
 
 load common
 
@@ -10,16 +11,16 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# A terminal that shows what is printed, and at which is typed: see at-terminal.py.
+# A terminal whose output is checked and at which keys are typed: see at-terminal.py.
 at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" --keys "$@" | tr -d '\r'; return "${PIPESTATUS[0]}"; }
 
-# A conversation of three messages; its answers as JSON lines go to turns.jsonl, what the terminal shows to standard output.
+# Runs a conversation of three messages; its answers as JSON lines go to turns.jsonl, the terminal's output to standard output.
 three_turns() {
     at_terminal '> ' 'Hello there\n' '> ' 'And \\n' '. ' 'what then?\n' '> ' '\n' '> ' 'Why?\n' '> ' '^D' -- \
         bash -c 'exec moe-decode -m pocket.moe --chat --json -n 20 "$@" > turns.jsonl' - "$@"
 }
 
-# The same as three runs, each with all messages so far.
+# Runs the same as three runs, each with all messages so far.
 three_runs() {
     jq -c -s --arg system "$1" '[.[].text] as $said |
         (if $system == "" then [] else [{role: "system", content: $system}] end) as $first |
@@ -46,7 +47,7 @@ three_runs() {
 @test "a turn reads only the new part of the text" {
     three_turns -v -d ngram > shown.txt
     three_runs '' > runs.jsonl
-    # What each prompt has in common with the text before it, but for that text's last token, which is never read.
+    # Each prompt shares with the text before it everything but that text's last token, which is never read.
     moe-profile -q -m pocket.moe -n 0 runs.jsonl | moe-view --json |
         jq -n -c --slurpfile turns turns.jsonl 'reduce (inputs | select(.type == "route")) as $r ([];
             .[$r.sequence] += $r.tokens) | . as $prompts | range(3) as $t |
@@ -60,7 +61,7 @@ three_runs() {
 }
 
 @test "Ctrl-C ends an answer, and the conversation where there is none" {
-    # An answer of 900 tokens, ended soon after it began; the next one goes on from what was said of it.
+    # An answer of 900 tokens, interrupted soon after it began; the next one continues from its visible part.
     run at_terminal '> ' 'Hello there\n' '72' '^C' '> ' 'Why?\n' 'cut off at 900 tokens' '' '> ' '^C' -- \
         moe-decode -v -m pocket.moe --chat --ignore-eos -n 900 --stream chat.moes
     echo "$output"
@@ -75,7 +76,7 @@ three_runs() {
         {role: "assistant", content: .[0].text}, {role: "user", content: "Why?"}]}' records.jsonl > whole.jsonl
     moe-decode -q -m pocket.moe --ignore-eos -n 900 --json whole.jsonl | jq -c .tokens |
         cmp - <(jq -n -c '[inputs | select(.type == "done")][1].tokens' records.jsonl)
-    # Where nothing was asked yet it leaves at once; a file that stays unfinished is not there.
+    # Before the first question it ends at once; an unfinished file is removed.
     run at_terminal '> ' '^C' -- moe-decode -m pocket.moe --chat
     [ "$status" = 130 ]
     [[ $output == *"the conversation was ended by SIGINT"* ]]
@@ -92,7 +93,7 @@ three_runs() {
 }
 
 @test "a full context is reported" {
-    # The answer fills it; and a message that does not fit is not asked, but a shorter one then is.
+    # The answer fills the context; a message that does not fit is refused, and a shorter one is then answered.
     run at_terminal '> ' 'Hello there\n' 'no further message fits' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
         moe-decode -m pocket.moe --chat -c 24 --ignore-eos
     echo "$output"
@@ -110,7 +111,7 @@ three_runs() {
         run at_terminal 'tokens' '' -- moe-decode -m pocket.moe --chat $option
         [[ $output == *"of no effect in a conversation"* ]]
     done
-    # A model that cannot chat says so before anybody types; a raw text has no messages.
+    # A model that cannot chat reports it before the first input; a raw text has no messages.
     mkdir bare
     cp "$MOE_MODELS"/pocket/model/* bare
     jq 'del(.chat_template)' "$MOE_MODELS/pocket/model/tokenizer_config.json" > bare/tokenizer_config.json
@@ -125,8 +126,8 @@ three_runs() {
 
 @test "the summary compares with no drafts, and reports saved forwards only if that saved time" {
     local options line lost=
-    # A draft that is as dear as the model itself takes three times as long. On a busy machine a time may be anything: of five
-    # runs one must say so.
+    # A draft as expensive as the model takes three times as long. On a busy machine times vary: one of five runs must report
+    # it.
     for options in '-d self:exit=5 -K 8'{,,,,} '-d ngram -K auto' "-d model:file=$(dirname "$MOE_POCKET")/draft.moe"; do
         [[ -z $lost || $options != *exit* ]] || continue
         line=$(moe-decode -v -m pocket.moe -n 40 $options -p 'How many are 25 and 16?' 2>&1 > /dev/null | grep 'new tokens')
@@ -160,13 +161,13 @@ three_runs() {
     cat want.txt got.txt
     paste -d ' ' want.txt got.txt | awk 'function near(a, b, by) { return a - b < by && b - a < by }
         { exit !(NF == 10 && $1 == $6 && $2 == $7 && near($3, $8, 0.006) && ($9 == "-" || near($4, $9, 0.06)) && near($5, $10, 0.01 * $5 + 0.01)) }'
-    # On a terminal without being asked; -q takes it away.
+    # Shown on a terminal without -v; -q removes it.
     run at_terminal 'new tokens' '' -- moe-decode -m pocket.moe -n 30 -d ngram -p hi
     [ "$status" = 0 ]
     [[ $output == *"prompt tokens, 30 new tokens; first token after "* ]]
     run at_terminal 'e' '' -- moe-decode -q -m pocket.moe -n 30 -d ngram -p hi
     [[ $output != *"new tokens"* ]]
-    # In a pipe it is not there, whatever standard error is.
+    # Not shown in a pipe, whatever standard error is.
     run at_terminal 'done' '' -- bash -c 'moe-decode -m pocket.moe -n 30 -p hi | cat; echo done'
     [[ $output != *"new tokens"* ]]
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-coact as it is typed, against figures that transformers gave for the pocket model, and on streams that are not whole.
+# moe-coact from the command line, compared with figures that transformers gave for the pocket model, and on incomplete streams.
 
 load common
 
@@ -28,7 +28,7 @@ setup() { cd "$WORK"; }
 near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) <= by) }' ||
            { echo "$1 is not $2"; return 1; }; }
 
-# Mean over layers of column $3 where column $1 is $2, of CSV with a head.
+# Prints the mean over layers of column $3 where column $1 is $2, of CSV with a header.
 mean_of() {
     awk -F, -v key="$1" -v value="$2" -v what="$3" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
         $at[key] == value { sum += $at[what]; n++ } END { if (!n) exit 1; print sum / n }'
@@ -148,7 +148,7 @@ mean_of() {
     done
     paste frequency.served coverage.served pairs.served > served
     awk '!($2 > $1 && $3 > $1 && $2 >= $3) { print; exit 1 }' served
-    # the score is what an expert adds: the sum of the first is the share that coverage shows
+    # the score is an expert's gain: the sum of the first scores is the share that coverage shows
     moe-coact rank-experts --by coverage --json routes.moes > rank.jsonl
     moe-coact coverage --by coverage --json routes.moes > coverage.jsonl
     [ "$(jq -s --slurpfile shown coverage.jsonl '[range(length) as $l | .[$l].score as $score | $shown[$l] as $s |
@@ -192,7 +192,7 @@ JQ
         [.[][1][]] | unique | length] | {trees: length, mean: (add / length)}' > mean.json
     [ "$(jq -s '.[1] | .windows[.width | index(5)]' routes.jsonl)" = "$(jq .trees mean.json)" ]
     near "$(jq -s '.[1] | .distinct[.width | index(5)]' routes.jsonl)" "$(jq .mean mean.json)" 1e-9
-    # what a budget leaves out need not be loaded, whichever stream says so
+    # experts outside a budget need not be loaded, in either kind of stream
     for budget in "" "--budget 6"; do
         moe-profile -q -m pocket.moe -n 24 --draft ngram -K 4 $budget prompts.jsonl | moe-coact union --trees --json > routes.jsonl
         moe-decode -q -m pocket.moe -n 24 --draft ngram -K 4 $budget prompts.jsonl --record route --stream decoded.moes > /dev/null
@@ -275,7 +275,7 @@ JQ
     run moe-coact merge c.moes e.moes -o no.moes
     assert_trouble moe-coact
     [[ $output == *"(with --ignore-eos);"* ]]
-    run moe-coact merge ab.moes c.moes -o no.moes                  # the parts of what was merged count
+    run moe-coact merge ab.moes c.moes -o no.moes                  # the parts of merged streams count
     assert_trouble moe-coact
     [[ $output == *"c.moes was made otherwise than ab.moes"* ]]
     moe-coact merge ab.moes a.moes | moe-view --verify

@@ -19,8 +19,8 @@ with_predictor() {
     ln -s "$golden/mtp/$shard/model-00002-of-00002.safetensors" "$2"
 }
 
-# Of drafts by its predictor, the model $2 of family $1 accepts as many in each iteration as an independent program says, in
-# chains and in trees, and writes the same text.
+# With drafts by its predictor, the model $2 of family $1 accepts in each iteration as many tokens as an independent program
+# states, in chains and in trees, and writes the same text.
 drafts_as_golden() {
     local golden=$BATS_TEST_DIRNAME/../golden/mtp/$1/golden.json shape
     jq -c '{id: "one", tokens: .prompt[:12]}' "$golden" > accepted.jsonl
@@ -33,8 +33,8 @@ drafts_as_golden() {
     done
 }
 
-# The largest difference of a logit to transformers': FAMILY, the model file, and options of moe-profile. FAMILY.jsonl has the
-# prompt of the golden, which has logits of every fourth position or of more.
+# Prints the largest difference of a logit to transformers': FAMILY, the model file, and options of moe-profile. FAMILY.jsonl
+# has the prompt of the golden, which has logits of every fourth position or of more.
 distance() {
     local family=$1 model=$2
     shift 2
@@ -49,10 +49,10 @@ distance() {
 
 within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
 
-# The commands that exist, one a word.
+# The commands that exist, one per word.
 commands() { (cd "$top/cmd" && ls moe-*.c | sed 's/\.c$//'); }
 
-# The first Python that has msgpack and numpy: Debian's own when another comes first in PATH. tests/run-checks looks once.
+# Finds the first Python that has msgpack and numpy: Debian's own if another is first in PATH. tests/run-checks searches once.
 python_with_numpy() {
     local python
     [ -z "$MOE_PYTHON" ] || { echo "$MOE_PYTHON"; return; }
@@ -62,8 +62,8 @@ python_with_numpy() {
     return 1
 }
 
-# Ends a command, or a function that runs commands, after this many seconds of processor time: a test that expects a refusal fails
-# then, in place of waiting for a command that computes. What waits without computing is ended with its job (tests/run-job).
+# Ends a command, or a function that runs commands, after $1 seconds of processor time: so a test that expects a refusal fails
+# instead of waiting for a command that computes. Commands that wait without computing are ended with their job (tests/run-job).
 slowness=${MOE_SLOWNESS:-1}
 bound=$((120 * ${slowness%.*}))
 bounded() (ulimit -t "$bound"; "$@")
@@ -84,29 +84,29 @@ run() {
     fi
 }
 
-# The command must fail by itself: neither a signal nor the bound ends it. A plain `! command` is no check, because a test
-# ends only where a simple command fails.
+# The command must fail by itself, not by a signal or the bound. A plain `! command` is no check, because a test ends only where
+# a simple command fails.
 refute() {
     local ended=0
     bounded "$@" || ended=$?
     [ "$ended" -ne 0 ] && [ "$ended" -lt 124 ] || { echo "exit status $ended: $*"; return 1; }
 }
 
-# flip FILE AT [MASK]: inverts bits of one byte, the lowest one by default. A constant may be what the file holds already.
+# flip FILE AT [MASK]: inverts bits of one byte, the lowest one by default. A constant might equal the file's byte.
 flip() {
     local byte
     byte=$(od -An -tu1 -j "$2" -N 1 "$1")
     printf "\\x$(printf %x $((byte ^ ${3:-1})))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 
-# Skips where there is no MPI (make deps-mpi); else tells Open MPI that it may start as root, and more processes than processors.
+# Skips without MPI (make deps-mpi); otherwise allows Open MPI to start as root, and more processes than processors.
 wants_mpi() {
     command -v mpirun > /dev/null && [ -e "$MOE_BIN/../lib/moekit/moe-ranks-mpi.so" ] || skip "no MPI here: make deps-mpi"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none
 }
 
-# What `run` caught is one line on stderr that begins with the command's name, and the exit status is 2.
+# Checks that `run` caught one line on stderr that begins with the command's name, and that the exit status is 2.
 assert_trouble() {
     [ "$status" -eq 2 ] || { echo "exit status $status: $output"; return 1; }
     [ "${#lines[@]}" -eq 1 ] || { echo "not one line: $output"; return 1; }

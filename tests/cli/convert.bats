@@ -1,4 +1,4 @@
-# moe-convert: checkpoints in every form give the same bytes; what cannot be converted leaves nothing behind.
+# moe-convert: checkpoints in every form give the same bytes; a failed conversion leaves no file.
 
 load common
 
@@ -8,7 +8,7 @@ setup() {
     cp -R "$pocket" pocket
 }
 
-# The command fails with one line that says $1, and x.moe, where it should have written, is not there, nor anything like it.
+# The command fails with one line that contains $1, and leaves neither x.moe nor a part of it.
 refuses() {
     local words=$1
     shift
@@ -28,7 +28,7 @@ shows() {
     done
 }
 
-# One value of a tensor.
+# Prints one value of a tensor.
 of_tensor() { moe-view --json --type tensor "$1" | grep "\"name\": \"$2\"," | grep -o "\"$3\": \"[^\"]*\""; }
 
 @test "a folder, archives and a pipe give the same bytes" {
@@ -320,7 +320,7 @@ END
     [[ $output == *'none.moe: No such file or directory; `moe-convert CHECKPOINT -o FILE` makes a model file' ]]
 }
 
-# A cache of the Hugging Face hub, as `hf download` fills it: $1 with snapshots of the pocket model.
+# Makes a cache of the Hugging Face hub, as `hf download` does: $1 with snapshots of the pocket model.
 make_cache() {
     local repository=$1/models--Qwen--Pocket-3x
     mkdir -p $repository/refs $repository/blobs $repository/snapshots/0123abc $repository/snapshots/777
@@ -360,7 +360,7 @@ make_cache() {
     moe-view draft.moe | head -n 1 | grep -q Pocket-3x
     refute cmp -s folder.moe draft.moe
     refuses '`hf download Qwen/Pocket-3x --revision 778`' moe-convert hf:Qwen/Pocket-3x@778 -o x.moe
-    # the folders themselves, the variables in their order, and heads
+    # the folders themselves, the variables by precedence, and heads
     for name in snapshots/0123abc ''; do
         moe-convert home/.cache/huggingface/hub/models--Qwen--Pocket-3x/$name -o found.moe 2> said
         cmp folder.moe found.moe
@@ -374,7 +374,7 @@ make_cache() {
     mv home/hf/hub home/xdg/huggingface
     XDG_CACHE_HOME=$PWD/home/xdg moe-convert Qwen/Pocket-3x -o found.moe 2> said
     cmp folder.moe found.moe
-    # what lies here comes first
+    # local files take precedence
     mkdir -p Qwen
     cp -R "$MOE_MODELS/pocket/draft" Qwen/Pocket-3x
     XDG_CACHE_HOME=$PWD/home/xdg moe-convert Qwen/Pocket-3x -o here.moe 2> said
@@ -555,8 +555,8 @@ END
     refuses "unpacks to more than 200 times its size" moe-convert big.tar.gz -o x.moe
 }
 
-# FOLDER/model.safetensors of BF16 zeros, which take no room on the disk; standard input has a line a tensor: its name, rows, and
-# columns if it has some.
+# Writes FOLDER/model.safetensors of BF16 zeros, which take no room on the disk; standard input has a line per tensor: its name,
+# rows, and columns if it has some.
 zero_weights() {
     awk '{
             bytes = $2 * (NF > 2 ? $3 : 1) * 2
@@ -571,7 +571,7 @@ zero_weights() {
     truncate -s $((8 + length + $(cat data-bytes))) "$1/model.safetensors"
 }
 
-# A folder `huge`: an OLMoE of 8 layers and 64 experts in bf16, 6.6 GiB.
+# Makes a folder `huge`: an OLMoE of 8 layers and 64 experts in bf16, 6.6 GiB.
 huge_checkpoint() {
     mkdir huge
     echo '{"model_type":"olmoe","hidden_size":2048,"intermediate_size":1024,"num_hidden_layers":8,"num_attention_heads":16,
@@ -603,7 +603,7 @@ huge_checkpoint() {
     (ulimit -d $((1 << 20)) && moe-convert -q huge -o kept.moe)
     [ $(($(wc -c < kept.moe) >> 30)) -ge 6 ]
     rm kept.moe
-    # The largest tensor has 125 MiB: with 256 MiB more, and what threads reserve, half of that is enough; 64 MiB is not.
+    # The largest tensor has 125 MiB: with 256 MiB more, and the threads' reserves, half of that suffices; 64 MiB does not.
     (ulimit -d $((512 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe)
     if (ulimit -d $((64 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe) 2> said; then return 1; fi
     grep "memory" said
@@ -654,7 +654,7 @@ many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) pri
 
 @test "texts of a checkpoint take twice their size and 64 MiB, whatever they hold" {
     [ -z "$MOE_SANITIZED" ] || skip "a sanitised build needs more"
-    # FILE and what is said, with standard input as the file
+    # FILE and the expected message, with standard input as the file
     holds() {
         rm -rf texts
         cp -R pocket texts
@@ -700,7 +700,7 @@ many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) pri
     cmp m.moe "$kept"
     [ "$(moe-decode --convert -m ck -p NAME -n 4 2>&1)" = "$(cat want)" ]
     moe-decode -q --convert -m m.moe -p NAME -n 4 | cmp - want
-    # Weights of another time, another text, another name: each is another file.
+    # Weights with another date, text or name give another file each.
     touch -d '2020-01-01' ck/model.safetensors
     moe-decode -q --convert -m ck -p NAME -n 4 | cmp - want
     sed -i 's/"temperature"/"temperatures"/; s/}$/ }/' ck/generation_config.json

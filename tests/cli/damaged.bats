@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Streams that are doubled, joined, mixed with other bytes, cut, from another version or from another model: every command
+# Streams that are doubled, joined, mixed with other bytes, truncated, from another version or from another model: every command
 # that reads streams refuses them in one line, with exit status 2, and writes no file.
 
 load common
@@ -30,7 +30,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# Who reads which stream: kind, then the command, with IN for the stream.
+# Readers of each kind of stream: kind, then the command, with IN for the stream.
 consumers() {
     cat <<'LIST'
 route moe-view --json IN
@@ -55,10 +55,10 @@ train moe-bench report -o out IN
 LIST
 }
 
-# Every consumer of $1 streams refuses the file bad.moes, by name and through a pipe, and says $2.
+# Every consumer of $1 streams refuses the file bad.moes, by name and through a pipe, with a message that contains $2.
 all_refuse() {
     local kind command status said left sources='bad.moes -'
-    # What a damaged byte does, sanitisers see, whichever way it came: so one way with them, the other without.
+    # Sanitisers see the effect of a damaged byte however it arrives: one way with them, the other without.
     [ -n "$MOE_LONG" ] || sources=$([ -n "$MOE_SANITIZED" ] && echo - || echo bad.moes)
     rm -f out
     while read -r kind command; do
@@ -76,7 +76,7 @@ all_refuse() {
     done < <(consumers)
 }
 
-# Where the records of a stream begin, one offset a line, the end record's last.
+# Prints the offsets of a stream's records, one per line, the end record's last.
 record_starts() {
     python3 - "$1" <<'PY'
 import sys
@@ -112,7 +112,7 @@ PY
 }
 
 kinds="route rank coact decode bench feature train"
-# Under sanitisers every day one of those that are read alike.
+# Under sanitisers the daily check runs one of those that are read alike.
 [ -z "$MOE_SANITIZED" ] || [ -n "$MOE_LONG" ] || kinds="route rank decode feature"
 
 @test "every consumer accepts the intact stream" {

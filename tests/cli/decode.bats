@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
-# moe-decode as it is typed: the text is the model's own, whatever is drafted; ends, streams, budgets, trouble.
+# moe-decode from the command line: the text is the model's own, whatever is drafted; ends, streams, budgets, errors.
 
 load common
 
-# Every N-th held-out prompt: so many that all tasks are there, so few that the tests stay short.
+# Every N-th held-out prompt: enough to contain all tasks, few enough to keep the tests short.
 setup_file() {
     export WORK="$BATS_FILE_TMPDIR"
     local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
@@ -23,8 +23,8 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# With one thread where -j does not say another number: this job has all processors, on which the threads of a small model mostly
-# wait for each other.
+# One thread unless -j gives another number: this job has all processors, on which the threads of a small model mostly wait for
+# each other.
 decode() {
     [[ " $*" == *" -j "* ]] || set -- -j 1 "$@"
     moe-decode -q -m pocket.moe "$@"
@@ -34,10 +34,10 @@ differ() { ! cmp -s "$1" "$2"; }
 
 header() { moe-view --json "$1" | head -n 1; }
 
-# What must not depend on drafts: everything but the counts.
+# Everything that must not depend on drafts: all but the counts.
 answers() { decode --json "$@" | jq -c '[.id, .turn, .prompt_tokens, .tokens, .text, .finish_reason]'; }
 
-# The records of a stream without what is measured in time.
+# Prints the records of a stream without measured times.
 timeless() {
     moe-view --json "$1" |
         jq -c 'del(.producer) | with_entries(select(.key | test("_us$|bandwidth|digest|bytes") | not))'
@@ -54,7 +54,7 @@ timeless() {
         if $at == null then select(($tokens | length) != ($want.tokens | length)) else select($want.margins[$at] >= 1e-3) end |
         {id, at: $at}' > differ.jsonl
     [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
-    # Where ids are the same the text is.
+    # Equal ids give equal texts.
     jq -n -c --slurpfile got got.jsonl --slurpfile golden golden.jsonl '
         INDEX($golden[]; .id) as $by_id | $got[] | $by_id[.id] as $want |
         select(.tokens == $want.tokens and .text != $want.text) | .id' > differ.jsonl
@@ -74,7 +74,7 @@ timeless() {
 }
 
 @test "text and ids do not depend on drafter, draft length, threads or order" {
-    # The grid of tests/bench (identity.bats) goes over drafters, lengths and temperatures.
+    # The grid of tests/bench (identity.bats) covers drafters, lengths and temperatures.
     local lengths='1 5' prompts=prompts.jsonl
     [ -z "$MOE_LONG" ] || lengths='1 2 3 4 5 6 7 8'
     cat prose.jsonl "$prompts" > mixed.jsonl
@@ -162,7 +162,7 @@ timeless() {
         jq -n -e --argjson n $n --slurpfile whole whole.jsonl --slurpfile cut cut.jsonl '
             [range($cut | length)] | all($cut[.].tokens == $whole[.].tokens[:$n] and $cut[.].finish_reason == "length")'
     done
-    # A prompt's own limit holds unless a smaller one is given.
+    # A prompt's own limit applies unless a smaller one is given.
     echo '{"prompt": "NAME", "max_tokens": 5}' > five.jsonl
     [ "$(decode --json --ignore-eos five.jsonl | jq '.tokens | length')" = 5 ]
     [ "$(decode --json --ignore-eos -n 3 five.jsonl | jq '.tokens | length')" = 3 ]
@@ -181,14 +181,14 @@ timeless() {
 }
 
 @test "an end token inside an accepted draft ends the answer there" {
-    # The same question twice, answered in between: the answer with its end and what followed it is what gets drafted.
+    # The same question twice, answered in between: drafts contain the answer with its end token and the following text.
     jq -c 'select(.task == "summ" or .task == "math") |
            {id, tokens: (.prompt_tokens + .tokens + .prompt_tokens + .tokens + .prompt_tokens)}' \
         golden.jsonl | head -n 10 > twice.jsonl
     answers twice.jsonl > none.jsonl
     answers -d ngram -K 16 twice.jsonl | cmp - none.jsonl
     decode --stream cut.moes -d ngram -K 16 twice.jsonl > cut.txt
-    # At least one draft went on past the end token, and was accepted there, but not emitted.
+    # At least one draft continued beyond the end token and was accepted there, but not emitted.
     moe-view --json cut.moes | jq -s -e 'any(.[]; .type == "iter" and .emitted < .accepted + 1)'
     jq -s -e 'all(.[]; .[5] == "stop" and (.[3] | index(2047)) == (.[3] | length) - 1)' none.jsonl
     answers --ignore-eos -n 60 twice.jsonl > on.jsonl
@@ -309,7 +309,7 @@ STOPS
     read -r -n 12 -t 60 beginning <&8
     kill -0 $pid
     kill -TERM $pid
-    cat <&8 > rest                              # it ends after the token at hand, and must be able to write it
+    cat <&8 > rest                              # it ends after the current token, which it must be able to write
     exec 8<&-
     wait $pid || [ $? = 143 ]
 }
@@ -414,7 +414,7 @@ WRONG
     run moe-decode -q -m pocket.moe -n 4 bad.jsonl
     assert_trouble moe-decode
     [[ $output == *"bad.jsonl:1"* ]]
-    # A pipe gets to know that the stream is not whole.
+    # The reader of a pipe learns that the stream is incomplete.
     printf '{"prompt": "NAME"}\n{"prompt": 3}\n' > bad.jsonl
     decode -n 4 --stream - bad.jsonl 2> /dev/null > broken.moes || true
     run moe-view --verify broken.moes
