@@ -1,6 +1,7 @@
 #!/bin/sh
-# The five commands of README.md, from a checkpoint to text in fewer forwards, a comparison, less memory and a simulation. `make demo`
-# builds moekit and runs this script with the built commands in PATH and the build folder in $O. All files stay in $O/demo.
+# Runs the five commands of README.md, from a checkpoint to text in fewer forwards, a comparison, less memory and a simulation.
+# `make demo` builds moekit and runs this script with the built commands in PATH and the build folder in $O. All files stay in
+# $O/demo.
 set -e
 cd "$(dirname "$0")/.."
 pocket=$PWD/tests/models/pocket

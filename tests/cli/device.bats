@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# Devices as they are named: a GPU that is not there is one line and no silent fall-back; and every family on the emulated GPU
-# (--device emu): the kernels of kernels/cuda through the real commands, close to transformers, in the same bits with drafts,
-# trees and races looked for.
+# Devices by name: a missing GPU is one line and no silent fall-back; and every family on the emulated GPU (--device emu): the
+# kernels of kernels/cuda through the real commands, close to transformers, with the same bits with drafts and trees, and with
+# race detection.
 
 load common
 
@@ -14,7 +14,7 @@ setup_file() {
     (cd "$GOLDEN" && grep -L -e '"linear_' -e '"conv_L_cache"' -e '"mamba_' -e '"index_topk"' */model/config.json | cut -d/ -f1) > families
     (cd "$GOLDEN" && grep -l -e '"linear_' -e '"conv_L_cache"' -e '"mamba_' */model/config.json | cut -d/ -f1) > with-state
     (cd "$GOLDEN" && grep -l '"index_topk"' */model/config.json | cut -d/ -f1) > sparse
-    # The emulator is slow: in `make check` every eighth family does what takes long, under sanitisers nothing else is done.
+    # The emulator is slow: in `make check` every eighth family runs the slow parts; under sanitisers nothing else runs.
     if [ -n "$MOE_LONG" ]; then cp families some; else awk 'NR % 8 == 1' families > some; fi
     [ -z "$MOE_SANITIZED" ] || cp some families
     echo '[[0], [1], [0,0], [0,1], [1,0], [0,0,0]]' > tree.json
@@ -23,7 +23,7 @@ setup_file() {
     for family in $(cat families with-state sparse); do
         moe-convert -q "$GOLDEN/$family/model" -o $family.moe
         jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
-        # Texts compare runs with each other, and need no more than a repetition and more tokens than the windows (9 and 13) have.
+        # Texts of two runs are compared, which needs only a repetition and more tokens than the windows (9 and 13) have.
         jq -c ".tokens |= .[:$count] + .[:$count]" $family.jsonl > short-$family.jsonl
     done
 }
@@ -83,7 +83,7 @@ setup() { cd "$WORK"; }
 
 @test "a plug-in built from other sources is refused" {
     mkdir -p old/bin old/lib/moekit
-    cp "$MOE_BIN/moe-decode" old/bin                    # no link: plug-ins are looked for where the program is
+    cp "$MOE_BIN/moe-decode" old/bin                    # not a link: plug-ins are searched for beside the program
     echo 'const void *moe_cuda_plugin(void) { static const unsigned long old[64] = {10}; return old; }' |
         gcc -shared -fPIC -x c -o old/lib/moekit/moe-emu.so -
     run old/bin/moe-decode -q -m pocket.moe --device emu -p x -n 1
@@ -91,7 +91,7 @@ setup() { cd "$WORK"; }
     [[ $output == "moe-decode: device emu: moe-emu.so was built from other sources than this command; build it again" ]]
 }
 
-# FAMILY, the length, and options: the tokens.
+# Prints the tokens: FAMILY, length, and options.
 tokens() {
     local family=$1 n=$2
     shift 2
@@ -104,20 +104,20 @@ tokens() {
     for family in $(cat some); do
         samplings=('' '--temperature 0.8 --seed 3')
         [ -z "$MOE_SANITIZED" ] || samplings=('--temperature 0.8 --seed 3')
-        # In `make check` by turns.
+        # In `make check` alternately.
         [ -n "$MOE_LONG$MOE_SANITIZED" ] || samplings=("${samplings[number++ % 2]}")
         for sampling in "${samplings[@]}"; do
             echo "$family $sampling"
             tokens $family $n --device emu $sampling > none
             [ "$(jq length none)" = $n ]
             tokens $family $n --device emu $sampling -d ngram -K 3 | cmp - none
-            # The model drafts for itself: a branch of each tree is right, the others are not.
+            # The model drafts for itself: one branch of each tree is right, the others are not.
             tokens $family $n --device emu $sampling -d model:file=$family.moe --tree static:file=tree.json | cmp - none
         done
     done
 }
 
-# What a launch has to itself depends on the number of processors: here, whether attention's chunks are blocks of their own.
+# A launch's variant depends on the number of processors: here, whether attention's chunks are blocks of their own.
 @test "the emulated GPU: the same bits with 1, 4, 7 and 132 processors" {
     [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
     jq -nc '{id: "long", tokens: [range(100) | (. * 37 + . * . * 11) % 2000 + 5]}' > long.jsonl
@@ -140,7 +140,7 @@ tokens() {
         moe-profile -q --device host -m $family.moe $family.jsonl | moe-coact rank-experts --by mass -o rank.moes || continue
         jq -c ".tokens |= .[:12] + .[:12]" $family.jsonl > twice.jsonl
         local kinds=('-B 3' '-B 4 --rank path -K 3' '-B 4 --rank rank.moes -K 2' '-B 3 --budget-mode truncate')
-        # In `make check` a family has two of the kinds, and the next family the other two.
+        # In `make check` each family uses two of the kinds, and the next family the other two.
         first=$((first + 2 & 3))
         [ -n "$MOE_LONG" ] || kinds=("${kinds[@]:first:2}")
         for options in "${kinds[@]}"; do
@@ -173,7 +173,7 @@ tokens() {
         echo "$family"
         tokens $family 3 --device emu > none
         tokens $family 3 --device emu-race -d model:file=$family.moe --tree static:file=tree.json | cmp - none
-        tokens $family 3 --device emu-race -d ngram -K 2 | cmp - none           # iterations that the device takes by itself
+        tokens $family 3 --device emu-race -d ngram -K 2 | cmp - none           # iterations of the device's own loop
     done
 }
 
@@ -203,8 +203,8 @@ tokens() {
     tokens slab 8 --device emu --temperature 0.9 --seed 3 -d model:file=slab.moe --tree static:file=tree.json | cmp - none
 }
 
-# FAMILY and options of moe-decode: the records of the iterations but for times, the text after them. The emulated GPU and 12 tokens,
-# unless the options say otherwise.
+# Prints the records of the iterations without times, and the text after them: FAMILY and options of moe-decode. The emulated
+# GPU and 12 tokens, unless the options say otherwise.
 records() {
     local family=$1 usual=()
     shift
@@ -224,7 +224,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
             echo "$family $options"
             records $family $options > device
             [ "$(place)" = device ]
-            # Whatever looks at forwards keeps iterations on the host.
+            # Observers of forwards keep iterations on the host.
             look=--overlap
             [[ $options == *-d* ]] || look='--accept rejection -d none'
             records $family $options $look > host
@@ -232,7 +232,7 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
             cmp device host
             cat device >> all
         done
-        # What Cascade chooses depends on times; the text does not.
+        # Cascade's choices depend on times; the text does not.
         records $family -d ngram --policy cascade:baseline=1,trial=1,trials=2,set=2 | jq -c 'select(.type == "done").tokens' > device
         [ "$(place)" = device ]
         records $family | jq -c 'select(.type == "done").tokens' | cmp - device

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Draft models, draft trees and acceptance rules as they are typed. That texts are the same under all of them is what
-# identity.bats asks; here is what they draft, how much of it is kept, and what is refused.
+# Draft models, draft trees and acceptance rules from the command line. identity.bats compares texts; this file tests what they
+# draft, how much of it is accepted, and what is refused.
 
 load common
 
@@ -79,7 +79,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         done
         answers --accept $rule -d ngram --tree dynamic | cmp - none.jsonl
     done
-    local sampling='--temperature 2 -n 60'          # so hot that few prompts tell rules apart
+    local sampling='--temperature 2 -n 60'          # so hot that few prompts suffice to tell rules apart
     answers $sampling > none.jsonl
     for rule in coupled rejection typical:epsilon=0.2,delta=0.4; do
         decode $sampling --accept $rule -d model:file=draft.moe --stream ${rule%%:*}.moes prompts.jsonl > ${rule%%:*}.txt
@@ -154,14 +154,14 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         ["head heads/eagle3.moe", "model a,b.moe", "head " + $other]' box/m.moe.drafters
     moe-view --json box/m.moe | jq -s -e --slurpfile at box/m.moe.drafters 'map(select(.type == "model"))[0].source_sha256 == $at[0].source'
     mv box moved
-    # The same text, from the drafters attached, wherever the folder lies.
+    # The same text, from the attached drafters, wherever the folder is.
     decode -n 24 --json prompts.jsonl | jq -c '[.id, .tokens]' > none.txt
     moe-decode -q -m moved/m.moe -n 24 --json -d auto -d ngram --stream auto.moes -o auto.json prompts.jsonl
     jq -c '[.id, .tokens]' auto.json | cmp - none.txt
     [ "$(drafters auto.moes)" = "[\"ngram\",\"head:file=moved/heads/eagle3.moe\",\"model:file=moved/a\\\\,b.moe\",\"head:file=$PWD/else/eagle1.moe\",\"self\",\"suffix\"]" ]
     moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter").drafter_accepted[1:4] | add] | add > 0'
     (cd moved && moe-convert attach m.moe | cmp - <(printf '%s\n' head:file=heads/eagle3.moe 'model:file=a\,b.moe' "head:file=$WORK/else/eagle1.moe"))
-    # Refused: nothing changes.
+    # Refused, without a change to the file.
     cp moved/m.moe.drafters kept
     for wrong in "tiny.moe: its tokenizer is not" "tiny-head.moe: is a head of" "m.moe: is the model itself" "none.moe: No such"; do
         file=${wrong%%:*}
@@ -176,7 +176,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
     run moe-convert attach moved/m.moe draft.moe draft.moe draft.moe draft.moe draft.moe
     assert_trouble moe-convert
-    # Files of other weights, or that say something else, are refused when they are used; none is written over.
+    # Files of other weights, or with other contents, are refused when they are used; none is overwritten.
     cp tiny.moe moved/tiny.moe
     cp kept moved/tiny.moe.drafters
     run moe-decode -m moved/tiny.moe -d auto -p x
@@ -247,7 +247,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "orphan.json: path 2" -d ngram --tree static:file=orphan.json
     refuse "did you mean rejection" -d ngram --accept rejecton
     refuse "epsilon" -d ngram --accept typical:epsilon=2
-    # And a model that others cannot draft for drafts for itself.
+    # A model that others cannot draft for drafts for itself.
     moe-decode -q -m other.moe -d model:file=other.moe -n 4 -p x > other.txt
     moe-decode -q -m other.moe -n 4 -p x | cmp - other.txt
 }
@@ -266,7 +266,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     cp index first
     decode -n 4 -d suffix:corpus=index,save=index prompts.jsonl > out
     cmp index first
-    # Text is read by the model's tokenizer; that of an answer need not have the answer's ids, so less is asked for.
+    # Text is tokenised by the model; an answer's text may have other ids than the answer, so the expectation is lower.
     decode -n 40 --json -d suffix:corpus=earlier.txt prompts.jsonl > text.jsonl
     [ "$(total iterations text.jsonl)" -lt "$(total iterations alone.jsonl)" ]
     for file in alone known text; do
@@ -338,7 +338,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 }
 
 @test "suffix and lookahead draft their own trees, and chains where they are asked for" {
-    # However few the prompts are, one repeats itself, so that there is much to look up.
+    # Even among few prompts one repeats itself, so that there is much to look up.
     local count='one two three four five six seven eight nine ten'
     { cat prompts.jsonl; echo "{\"prompt\": \"$count $count one two\", \"max_tokens\": 60}"; } > repeats.jsonl
     for draft in suffix lookahead; do
@@ -352,8 +352,8 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
-# 240 answers are enough tokens to tell: rejection reaches the bound, common noise stays between its own and that, and a
-# token of a prompt lookup is kept as often as the model would choose it.
+# 240 answers have enough tokens: rejection reaches the bound, common noise stays between its own bound and that, and a token of
+# prompt lookup is accepted with the model's probability of it.
 @test "acceptance is reported with its upper bound" {
     [ -z "$MOE_SANITIZED" ] || skip "its statistics want many answers"
     awk -v step=${MOE_LONG:-3} 'NR % step == 0' "$MOE_MODELS/pocket/heldout.jsonl" > some.jsonl
@@ -369,7 +369,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         [ "$n" -gt 1000 ]
         [ "$(figure $setting 'bound_per_pos | length')" = 3 ]
     done
-    # Within four deviations of a share of so many, and for common noise not below its own bound by more than that.
+    # Within four deviations of a share of that many tokens; for common noise not below its own bound by more than that.
     awk -v n="$(figure rejection trials)" -v kept="$(figure rejection trials_kept)" -v bound="$(figure rejection bound)" \
         'BEGIN { d = kept - bound; s = 4 * sqrt(bound * (1 - bound) / n); exit !(d < s && -d < s) }'
     awk -v n="$(figure ngram trials)" -v kept="$(figure ngram trials_kept)" -v bound="$(figure ngram bound)" \
@@ -378,7 +378,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         -v least="$(figure coupled bound_common_noise)" \
         'BEGIN { s = 4 * sqrt(bound * (1 - bound) / n); exit !(kept < bound + s && kept > least - s && least < bound) }'
     moe-bench report rejection.moes | grep "at most"
-    # Without --overlap nothing is said of it.
+    # Without --overlap it is not reported.
     moe-decode -m "$MOE_POCKET" --draft ngram --temperature 1 -n 4 -p "1 + 1" --stream plain.moes > out
     run moe-bench report plain.moes
     [[ $output != *"at most"* ]]

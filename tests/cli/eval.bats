@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# moe-draft-train eval as it is typed: the figures of an independent program, the same by text and by decoding, from texts,
-# streams and pipes, and bad input.
+# moe-draft-train eval from the command line: the figures of an independent program, the same by text and by decoding, from
+# texts, streams and pipes, and bad input.
 
 load common
 
@@ -19,10 +19,10 @@ setup() { cd "$WORK"; }
 
 judge() { moe-draft-train eval -q -m pocket.moe "$@"; }
 
-# The eval record without what says how it was made.
+# Prints the eval record without the origin of the head.
 figures() { moe-view --json --type eval "$1" | jq -c 'del(.by, .acceptance, .conditional, .type, .index)'; }
 
-# It fails with one line that says $1, and writes nothing.
+# The command fails with one line that contains $1, and writes no file.
 refuses() {
     local words=$1
     shift
@@ -32,7 +32,7 @@ refuses() {
     [ ! -e no.moes ]
 }
 
-# What the program that trained the heads of tests/models/pocket counted of HEAD: iterations with chains and trees (-: not
+# Counts of the program that trained the heads of tests/models/pocket, for HEAD: iterations with chains and trees (-: not
 # counted), and acceptance.
 counted() {
     local head=$1 chains=$2 trees=$3 accepted=$4
@@ -65,7 +65,7 @@ counted() {
         moe-view --json --type eval text.moes | jq -e '.tokens > .iterations and .iterations >= .tree_iterations and .by == "answers"'
         moe-view --json --type eval decoding.moes | jq -e '.acceptance == .begun and .by == "decoding"'
     done
-    # of these heads one can be decoded with as it was published, which says what it is
+    # one of these heads can be decoded with as it was published, which states its kind
     star="-m pocket.moe -n 8 -d head:file=jakiro_star.moe --accept jakiro-star"
     moe-decode -v $star --temperature 1 --tree static:width=2,depth=2 --stream star.moes asked.jsonl > texts 2> said
     grep -qx 'moe-decode: not lossless: jakiro-star acceptance' said
@@ -88,7 +88,7 @@ counted() {
         cmp <(moe-view --json --type eval texts.moes) <(moe-view --json --type eval $made.moes)
     done
     moe-view --verify stream.moes
-    # of a stream with texts kept apart, these alone
+    # only the validation texts of a stream that has some
     moe-profile features -q -m pocket.moe --for eagle3.moe --validation 0.4 texts.jsonl -o split.moes
     judge eagle3.moe split.moes --validation --json | jq -es 'map(select(.type == "eval"))[0].texts | . > 0 and . < 12'
     judge eagle3.moe split.moes --json | jq -es 'map(select(.type == "eval"))[0].texts == 12'

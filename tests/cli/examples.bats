@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Every example in a man page runs as it is written, in a folder that has the files it names. An example is a line `.Dl` or a
-# block `.Bd -literal` whose first word is a program; a block that begins with a brace is the file that the text before it names.
+# Every example in a man page runs as written, in a folder with the files it names. An example is a line `.Dl` or a block `.Bd
+# -literal` whose first word is a program; a block that begins with a brace is the file that the text before it names.
 
 load common
 
@@ -23,21 +23,21 @@ extract() {
         }' "$1"
 }
 
-# What the examples name, made from the pocket model: small, since all that matters is that they run.
+# The files that examples name, made from the pocket model: small, because they only need to run.
 sandbox() {
     mkdir -p "$1"
     cd "$1"
     ln -s "$MOE_POCKET" pocket.moe
-    cp "$MOE_POCKET" olmoe.moe                          # no link: an example writes it anew
-    cp -r "$MOE_MODELS/pocket/model" olmoe              # no link: tar would put that into its archive
+    cp "$MOE_POCKET" olmoe.moe                          # not a link: an example overwrites it
+    cp -r "$MOE_MODELS/pocket/model" olmoe              # not a link: tar would pack it as one
     ln -s "$MOE_MODELS/pocket/draft" draft
     ln -s "$MOE_MODELS/pocket/heads/eagle3" eagle3
     head -n 3 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
     head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
-    for task in code extract; do        # in all as many as moe-bench compare asks for
+    for task in code extract; do        # together as many as moe-bench compare requires
         grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 2 >> prompts.jsonl
     done
-    if [ -n "$MOE_SANITIZED" ] && [ -z "$MOE_LONG" ]; then      # slow there: as many, their beginnings
+    if [ -n "$MOE_SANITIZED" ] && [ -z "$MOE_LONG" ]; then      # slow there: as many, but shorter
         for task in math code extract; do
             grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 2
         done | jq -c '.messages[].content |= (.[:14] + .[:14]) | .answer |= .[:14]' > prompts.jsonl
@@ -62,12 +62,12 @@ run_page() {
     cp -rd "$WORK"/common/* .
     extract "$page"
     ls [0-9][0-9].sh > /dev/null || { echo "$1 has no examples"; return 1; }
-    # Two examples write more than a gigabyte: as they are only when there is time for it.
+    # Two examples write more than a gigabyte: unchanged only in the long check.
     [ "$MOE_LONG" ] || sed -i 's/ --expert-ffn 4096 / --expert-ffn 96 /; s/ --step 3% / --step 40% /; s/^\(moe-convert synthetic .*\)$/\1 --dry-run/' [0-9][0-9].sh
-    # What a run, `roofline' or `plan' measures fills half a gigabyte each time.
+    # The measurements of a run, `roofline' or `plan' fill half a gigabyte each time.
     [ "$MOE_LONG" ] || sed -i 's/^  "settings": \[$/  "measure-seconds": 0,\n&/; s/^moe-bench run -m/moe-bench run --measure-seconds 0 -m/; s/^moe-bench plan .*$/& --seconds 0 --size 4M/
         s/^moe-bench roofline/& --size 32M/' [0-9][0-9].sh $(find . -name '*.json')
-    # Sanitised commands are slow, and see in short answers what they would see in long ones.
+    # Sanitised commands are slow, and find the same errors in short answers as in long ones.
     [ -z "$MOE_SANITIZED" ] || [ "$MOE_LONG" ] || sed -i 's/-n \(256\|64\|24\)/-n 6/; s/"max-tokens": 24/"max-tokens": 4/; s/\[1, 4, 8\]/[4]/
         s/"prompts-per-task": 5/&, "max-tokens": 4/; s/ eval .*--text/& --tree dynamic:total=8,depth=3,topk=2/; s/--steps 10 /--steps 3 /; s/moe-profile skip/& --iterations 4 --window 8/; / -n /!s/moe-decode -m [a-z]*.moe/& -n 6/' [0-9][0-9].sh $(find . -name '*.json')
     for script in [0-9][0-9].sh; do
@@ -93,8 +93,8 @@ run_page() {
 
 @test "the examples of moe-bench(1) run" { run_page moe-bench.1; }
 
-# Slurm's jobs run by themselves, each with the number that it has in the array. Where GNU parallel or mpirun is missing, a few
-# lines run the jobs one after the other as it would.
+# Each of Slurm's jobs runs by itself, with its number in the array. Without GNU parallel or mpirun a few lines run the jobs one
+# after the other.
 @test "the jobs of moe-cluster(7) run, and their parts add up to the whole" {
     mkdir -p "$WORK/jobs"
     command -v parallel > /dev/null || cat > "$WORK/jobs/parallel" <<'END'
@@ -153,7 +153,7 @@ END
     done
 }
 
-# Subcommands that scripts count on, and what every command takes: a name may be added, none may go.
+# Subcommands that scripts rely on, and options of every command: a name may be added, none may be removed.
 @test "names that other projects rely on exist" {
     while read -r name subcommands; do
         "$name" --help=spec > "$BATS_TEST_TMPDIR/spec"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# moe-convert head --export: a head file becomes what its authors' program has, tensor by tensor the published one, and comes
-# back as the same head.
+# moe-convert head --export: a head file becomes its authors' published layout, tensor by tensor, and is imported again as the
+# same head.
 
 load common
 
@@ -27,10 +27,11 @@ check_written() {
 
 convert() { moe-convert head -q "$@" --target pocket.moe --name same; }
 
-# What a head file says of itself, but for the files that it was made of.
+# Prints a head file's own description, without the files that it was made from.
 said() { moe-view --json "$1" | jq -c 'del(.index_sha256, .sources)'; }
 
-# SOURCE, its PROGRAM, the FILE that its loader opens, and how tensors are renamed: there and back.
+# there_and_back SOURCE PROGRAM FILE RENAMED: exports and imports a head; FILE is opened by the program's loader; RENAMED
+# tensors
 there_and_back() {
     convert "$1" -o one.moe
     out=out-$((${#written[@]} / 3 + 1))
@@ -39,7 +40,7 @@ there_and_back() {
     written+=("$1" $out "$4")
     convert $out -o two.moe
     [ "$4" ] || cmp <(said one.moe) <(said two.moe)
-    # the same numbers, whatever they are called
+    # the same numbers under other names
     cmp <(moe-view --json --type tensor one.moe | jq -c '[.name, .digest]') \
         <(moe-view --json --type tensor two.moe | jq -c '[.name, .digest]')
 }
@@ -164,7 +165,7 @@ refuses() {
     convert "$MOE_MODELS/pocket/heads/eagle3" -o trained.moe
     moe-convert head --export eagle trained.moe -o said 2> note
     grep -q "^moe-convert: EAGLE's own program reads the states that its rule names" note
-    # what config.json says and a program does not read
+    # settings in config.json that a program does not read
     while read -r kind program words; do
         convert $kind -o one.moe
         moe-convert head --export $program one.moe --dry-run 2>&1 > list | grep -q "^moe-convert: .*$words" || { echo $kind; return 1; }

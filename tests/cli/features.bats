@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-profile features as it is typed: states beside those of transformers, what is to be learnt, shards, and bad input.
+# moe-profile features from the command line: states compared with those of transformers, masks, shards, and bad input.
 
 load common
 
@@ -19,7 +19,7 @@ features() { moe-profile features -q -m pocket.moe "$@"; }
 judge() { "$python" "$BATS_TEST_DIRNAME/features.py" "$@"; }
 marked() { judge marked "$1" "$MOE_MODELS/pocket/model/tokenizer.json"; }
 
-# It fails with one line that says $1, and leaves nothing.
+# The command fails with one line that contains $1, and leaves no file.
 refuses() {
     local words=$1
     shift
@@ -35,7 +35,7 @@ refuses() {
     # through memory that is not the host's
     features "$GOLDEN/texts.jsonl" --shard 1/4 --layers 0,1,2,4,final --dtype f32 --device ref -o ref.moes
     judge golden ref.moes "$GOLDEN"
-    # the target's own answers to these prompts, as it gives them here, are the golden ones: states are the same to the bit
+    # the target's own answers to these prompts are the golden ones: states are equal bit by bit
     jq -c 'del(.answer_tokens) | .max_tokens = 24' "$GOLDEN/texts.jsonl" > asked.jsonl
     features asked.jsonl -n 99 --layers 0,1,2,4,final --dtype f32 -j 2 -o asked.moes
     judge same golden.moes asked.moes
@@ -57,7 +57,7 @@ refuses() {
     [ -z "$(apart plain.moes)" ]
     apart whole.moes > apart
     [ "$(wc -l < apart)" -gt 0 ] && [ "$(wc -l < apart)" -lt 6 ]
-    features texts.jsonl -n 2 --validation 0.4 -o asked.moes        # it is the prompt that counts, whatever answers it
+    features texts.jsonl -n 2 --validation 0.4 -o asked.moes        # only the prompt counts, whatever its answer
     apart asked.moes | diff apart -
 }
 
@@ -78,7 +78,7 @@ END
         diff - plain
     features marks.jsonl --mask all -o marks.moes
     marked marks.moes | jq -r .text | grep -c '^\[' | grep -qx 2
-    # cut: what is left of an answer is learnt; a text without any is left out
+    # cut: the remaining part of an answer is learnt; a text without any is left out
     run moe-profile features -m pocket.moe marks.jsonl --cut 7 -o cut.moes
     [[ $output == *": 1 text, "*" of 7 tokens, 1 to be learnt; "*"; left out, as cut before anything to be learnt: 1" ]]
     marked cut.moes | jq -r .text | grep '^One two\[ [a-z]*\]$'
@@ -93,7 +93,7 @@ END
     marked turns.moes | jq -r .text > seen
     refute grep -q 'ZZZ\|YYY' seen
     moe-view --json --type begin turns.moes | jq -sc 'map(.text_tokens - .prompt_tokens <= 12) | [length, all]' | grep -qx '\[4,true\]'
-    # a conversation and the same as turns are asked alike
+    # a conversation and its turns give the same prompts
     marked turns.moes | jq -sc '[.[0].text == .[2].text, .[1].text == .[3].text]' |
         grep -qx '\[true,true\]'
 }

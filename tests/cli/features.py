@@ -1,11 +1,10 @@
-"""Reads feature streams by msgpack and numpy alone, and judges them.
+"""Reads feature streams with msgpack and numpy only, and checks them.
 
-    features.py golden STREAM FOLDER    states beside those of tests/golden/features, 1e-4 of the largest, of
-                                        all texts or the first ones
-    features.py rounded BF16 F32        the one holds what the other rounds to, to nearest, ties to even
-    features.py same A B                the same texts with the same states, to the last bit, whatever their order and ids
-    features.py marked STREAM VOCAB     the texts, a JSON line each, with brackets around what is to be learnt
-"""
+    features.py golden STREAM FOLDER    states equal those of tests/golden/features within 1e-4 of the largest, for all texts or
+                                        the first ones
+    features.py rounded BF16 F32        the first stream has the second one's values, rounded to nearest, ties to even
+    features.py same A B                the same texts with the same states, bit by bit, whatever their order and ids
+    features.py marked STREAM VOCAB     prints the texts, a JSON line each, with brackets around the learnt parts"""
 import json
 import pathlib
 import sys
@@ -22,7 +21,7 @@ def array(code, data):
 
 
 def texts(path):
-    """Texts with tokens, mask, points and states [points][tokens][hidden], in the order of the stream."""
+    """Returns texts with tokens, mask, points and states [points][tokens][hidden], in the order of the stream."""
     unpacker = msgpack.Unpacker(open(path, 'rb'), ext_hook=lambda code, data: (code, data), max_ext_len=1 << 30)
     next(unpacker), next(unpacker)
     found, open_, ended = [], {}, False

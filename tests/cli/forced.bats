@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Runs whose routes, text and drafts are those of a recording: another model of the same shape does just what was recorded.
+# Runs whose routes, text and drafts come from a recording: another model of the same shape behaves exactly as recorded.
 
 load common
 
@@ -17,7 +17,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# What iterations did: verified, accepted and emitted tokens, and experts.
+# Prints the counts of iterations: verified, accepted and emitted tokens, and experts.
 did() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .experts_loaded]'; }
 tokens() { moe-view --json "$1" | jq -c 'select(.type == "done") | .tokens'; }
 without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
@@ -36,7 +36,7 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
             -o /dev/null ids.jsonl
         tokens forced.moes | cmp - <(tokens rec.moes)
     done
-    # A prompt lookup on the recorded text keeps what it keeps with the recorded model.
+    # Prompt lookup on the recorded text is accepted as with the recorded model.
     moe-decode -q -m pocket.moe -d ngram -K 6 -n 30 --stream ngram.moes -o /dev/null prompts.jsonl
     moe-decode -q -m random.moe --force-routes rec.moes --force-accept rec.moes -d ngram -K 6 -n 30 --stream forced.moes \
         -o /dev/null ids.jsonl
@@ -62,7 +62,7 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
     [[ "$(moe-bench report s.moes)" == *"forced: "*"routes of "* ]]
 }
 
-# What iterations drafted, and with which drafters; what became of it, and of each drafter's share.
+# Prints what iterations drafted, with which drafters, how much was accepted, and each drafter's share.
 drafted() {
     moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .node_tokens, .node_parents,
         .node_drafters, .node_reviewers, .drafter_proposed, .drafter_verified, .drafter_accepted, .drafter_levels]'
@@ -71,15 +71,14 @@ drafted() {
 # By the target, and by drafters.
 bytes_read() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.bytes, .draft_bytes, .drafter_bytes]'; }
 
-# Acceptance by drafter, of all iterations.
+# Acceptance by drafter, over all iterations.
 by_drafter() {
     moe-view --json "$1" | jq -c -s 'map(select(.type == "iter")) | [map(.drafter_verified), map(.drafter_accepted)] | map(transpose | map(add))'
 }
 
-# On the model that was recorded, drafts are what they are; on one of random weights, whose own tokens are never right, they and
-# what is kept of them are the recorded ones. Live and forced runs have the same settings, but that random weights are sure of
-# nothing; texts end by their number of tokens, as what is forced drafts no further than its text. What is computed for
-# a draft is what live drafts compute.
+# On the recorded model drafts equal live ones; on a model with random weights, whose own tokens are never right, drafts and
+# acceptance are the recorded ones. Live and forced runs have the same settings, except that random weights are never certain;
+# texts end by their number of tokens, because forced drafts end with the text. The computation of a draft equals the live one.
 @test "drafters with a model write what was recorded, on any model" {
     jq 'del(.layer_types)' "$MOE_MODELS/pocket/draft/config.json" > dense.json
     moe-convert synthetic -q --like dense.json -l 5 --dtype f32 --seed 5 -o dense.moe
@@ -126,7 +125,7 @@ RUNS
     refuse "--accept: has no effect on forced text" -m pocket.moe --force-accept rec.moes --accept rejection ids.jsonl
     refuse "--budget" -m pocket.moe --force-routes rec.moes -B 4 ids.jsonl
     refuse "missing.moes" -m pocket.moe --force-routes missing.moes ids.jsonl
-    # What drafters with a model would have to write, and is not recorded.
+    # Drafts that drafters with a model would need, and that are not recorded.
     refuse "records chains, and model is to draft trees" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe \
         --tree dynamic:total=12,depth=3,topk=3 prompts.jsonl
     refuse "of which 1 were requested" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl

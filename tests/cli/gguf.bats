@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# GGUF files made of the tiny checkpoints that transformers computed (tests/golden/families): the logits are the same, from a
-# file, a folder, archives and pipes, kept and turned; and what is wrong with a file is one line.
+# GGUF files made from the tiny checkpoints of transformers (tests/golden/families): the logits are the same, from a file, a
+# folder, archives and pipes, with weights kept and converted; an error in a file is one line.
 
 load common
 
@@ -98,7 +98,7 @@ setup() {
     moe-convert -q --name m alone.gz -o gz.moe
     cp qwen3_moe.gguf no-ending
     moe-convert -q --name m no-ending -o no-ending.moe
-    # The name of the source is in the index, so that is another one.
+    # The index contains the name of the source, so it differs.
     shown() { moe-view --json $1.moe | jq -c 'del(.sources, .index_sha256)'; }
     shown file > want
     for one in folder tar tar-pipe pipe gz no-ending; do
@@ -194,7 +194,7 @@ PY
         python3 "$BATS_TEST_DIRNAME/mixed-gguf.py" $mix $mix.gguf
         moe-convert $mix.gguf -o $mix.moe 2> notes
         if grep 'become f32' notes; then return 1; fi
-        # 31 tensors and experts begin at pages, and two routers of 4 rows are filled up to 32
+        # 31 tensors and experts begin at pages, and two routers of 4 rows are padded to 32
         [ "$(stat -c %s $mix.moe)" -le $(($(stat -c %s $mix.gguf) + 31 * 4096 + 2 * 28 * 1024)) ] || { ls -l $mix.*; return 1; }
         moe-decode -q -m $mix.moe -n 12 --json -p 'ABCABCABC' -d ngram > drafted
         [ "$(jq '.tokens | length' drafted)" -eq 12 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What tests/gpu/all is made of, where it can be seen without a GPU.
+# Parts of tests/gpu/all that can be tested without a GPU.
 
 load common
 
@@ -16,7 +16,7 @@ setup() {
     mkdir here
     [ "$("$gpu/room" 1 /dev/null/none here)" = here ]
     [ "$("$gpu/room" 1 new here)" = new ]
-    # /dev/shm of a container has 64 MiB: it can be written to, and does not do.
+    # /dev/shm of a container has 64 MiB: it is writable, and too small.
     free=$(df -Pk here | awk 'END { print $4 }')
     run "$gpu/room" $((free + (1 << 30))) here
     [ "$status" = 1 ]
@@ -44,7 +44,7 @@ setup() {
     done
     "$device" deep 48 1.moes 9.moes | tee deep
     grep -q 'with 48 layers, from 1 and 9' deep
-    # tokens/s, microseconds a layer, share of the copy: layers alone lie between the two.
+    # tokens/s, microseconds per layer, share of the copy: layers alone are between the two.
     jq -n -r --slurpfile few 1.jsonl --slurpfile more 9.jsonl '$few[0] as $a | $more[0] as $b |
         (($b.seconds - $a.seconds) / 8) as $layer | ($b.seconds + 39 * $layer) as $s |
         ($b.bytes + 39 * ($b.bytes - $a.bytes) / 8) as $bytes | [1 / $s, 1e6 * $layer, $bytes / $s / $b.copy] | @tsv' > want
@@ -66,7 +66,7 @@ setup() {
     comm -12 wanted newer | comm -23 - brought > missing
     [ "$(wc -l < wanted)" -gt 100 ]
     [ ! -s missing ]
-    # Shared ones name the versions themselves.
+    # Shared libraries name the versions themselves.
     [ -z "$(objdump -T "$kit"/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
 }
 
@@ -96,7 +96,7 @@ setup() {
 @test "the programs for a GPU link with gpu-kit alone, and run" {
     [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
     O=$(realpath "$MOE_BIN/..")
-    # KIT decides what is linked, in a folder that was built without one, too.
+    # KIT decides which libraries are linked, also in a folder that was built without one.
     cp "$O/flags" "$O/libs" "$O/cflags" .
     make -s -C "$gpu/../.." O="$PWD" KIT="$kit" "$PWD/libs"
     grep -q -- "-L$kit/lib" libs
@@ -112,12 +112,12 @@ setup() {
     mkdir bin
     for program in slab forward upload linear mix route; do mv $program bin/; done
     MOE_TEST_DEVICE=emu bin/upload
-    # Which sees memory that is not the device's, with shapes for sanitisers.
+    # Detects memory that is not the device's, with shapes for sanitisers.
     for kernel in mix route; do MOE_SANITIZED=1 MOE_TEST_DEVICE=emu-race bin/$kernel; done
     MOE_TEST_DEVICE=emu bin/slab slab other_formats_are_refused
 }
 
-# A tree in which tests/gpu/all runs stubs: each adds its name to `ran`; `hangs` and `fails` name those that do so.
+# Makes a tree in which tests/gpu/all runs stubs: each adds its name to `ran`; `hangs` and `fails` list those that do so.
 stub_tree() {
     mkdir -p tree/tests/gpu tree/tests/kernel tree/tests/emu tree/kernels/cuda tree/common tree/cmd bin
     cp "$gpu/all" "$gpu/common.sh" tree/tests/gpu
@@ -163,7 +163,7 @@ all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
     [ "$(ls out | paste -sd ' ')" = "bench.moes logs.tgz report.md results" ]
     [ "$(cat out/bench.moes)" = records ]
     grep -qx 'figures of tiny_bf16' out/report.md
-    # What OUT had comes along; nothing else is left of the first call.
+    # The state in OUT comes along; nothing else is left of the first call.
     mkdir kept
     cp out/logs.tgz kept
     rm -r tree/build out/*
@@ -174,12 +174,12 @@ all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
     [ ! -s ran ]
     [[ $output == *"passed before: texts twin_mma"* ]]
     [ "$(cat out/bench.moes)" = records ]
-    # One that failed runs again.
+    # A failed part runs again.
     sed -i 's/^\(loop [0-9]* [0-9]*\) 0 /\1 1 /' tree/build/gpu/work/results
     run all
     [ "$status" = 0 ]
     [ "$(cat ran)" = loop ]
-    # An edited kernel, its relatives, and what uses all kernels.
+    # An edited kernel, related ones, and parts that use all kernels.
     echo edited > tree/kernels/cuda/linear.cu
     run all check
     [ "$status" = 0 ]
@@ -193,7 +193,7 @@ all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
 @test "tests/gpu/all names parts that fail, hang or do not build, and the next call does the rest" {
     command -v python3 || skip "no python3"
     stub_tree
-    # Killed in the middle of a part, with which its processes end.
+    # Killed within a part, whose processes end with it.
     echo loop > hangs
     OUT=$TOP/out tree/tests/gpu/all texts loop > log 2>&1 3>&- &
     call=$!
@@ -205,13 +205,13 @@ all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
     ! pgrep -f "tests/gpu/loop build/gpu emu" -a
     grep -q '^texts ' out/results
     ! grep '^loop ' out/results
-    # Time that ends is no failure.
+    # Running out of time is not a failure.
     echo tiers > hangs
     MOE_GPU_SECONDS=16 run all tiers
     echo "$output"
     [ "$status" = 3 ]
     [[ $output == *"left for another call: tiers"* ]]
-    # A part that has no end is looked at; one that fails prints its command and comes last, another time.
+    # A part that does not end is inspected; one that fails prints its command and runs last in the next call.
     echo loop > fails
     MOE_GPU_SLOW=1/60 run all texts tiers loop
     echo "$output"

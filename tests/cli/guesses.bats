@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Heads that guess a token each (Medusa, Hydra) and predictors that a checkpoint brings (--draft mtp), as they are typed: the
-# text is that without them, with any tree, beside other drafters, at any temperature; and what there is none of is refused.
+# Heads that guess one token each (Medusa, Hydra) and a checkpoint's own prediction layers (--draft mtp), from the command line:
+# the text equals that without them, with any tree, beside other drafters, at any temperature; missing ones are refused.
 
 load common
 

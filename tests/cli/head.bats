@@ -1,4 +1,4 @@
-# moe-convert head: published draft heads become head files that hold what they held; others are refused, and named.
+# moe-convert head: published draft heads become head files with the same contents; others are refused by name.
 
 load common
 
@@ -19,7 +19,7 @@ made() { "$python" "$BATS_TEST_DIRNAME/head.py" make "$@"; }
 compared() { "$python" "$BATS_TEST_DIRNAME/head.py" compare "$@"; }
 convert() { moe-convert head "$@" --target pocket.moe; }
 
-# Converting fails with one line that says $1, and leaves nothing.
+# The conversion fails with one line that contains $1, and leaves no file.
 refuses() {
     local words=$1
     shift
@@ -29,7 +29,7 @@ refuses() {
     [ -z "$(ls | grep '^x\.moe')" ] || { ls; return 1; }
 }
 
-# One made head that made_are_refused looks at: words, kind, and what head.py makes of it.
+# One head for made_are_refused: expected words, kind, and arguments of head.py.
 refuses_made() {
     said+=("$1")
     making+=(-- "$2" "made-${#said[@]}" "${@:3}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Draft heads as they are typed: the text is that without them, what they read and draft is in the stream, and what is no head
-# of the model is refused in one line.
+# Draft heads from the command line: the text equals that without them, the stream has what they read and draft, and heads of
+# other models are refused in one line.
 
 load common
 
@@ -12,7 +12,7 @@ setup_file() {
         moe-convert head -q "$MOE_MODELS/pocket/heads/$kind" --target pocket.moe -o $kind.moe
     done
     awk 'NR % 60 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
-    # A tiny model, which brings predictors, and a random head of each kind for it.
+    # Makes a tiny model with prediction layers, and a random head of each kind for it.
     moe-convert -q "$MOE_MODELS/../golden/mtp/glm4_moe/model" -o tiny.moe
     export DRAFTS=mtp TINY="$BATS_TEST_DIRNAME/../bench/identity-heads.jsonl"
     for kind in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
@@ -25,11 +25,11 @@ setup_file() {
 setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 40 "$@" prompts.jsonl; }
-# The answers of the tiny model, [id, tokens] each; $1: a name for the stream.
+# Prints the answers of the tiny model, [id, tokens] each; $1: a name for the stream.
 tiny() { moe-decode -q -m tiny.moe --ignore-eos --json --stream "$1.moes" "${@:2}" "$TINY" | jq -c '[.id, .tokens]'; }
 total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | add"; }
 
-# Decoding with these options fails with one line that says $1.
+# Decoding with these options fails with one line that contains $1.
 refuses() {
     local words=$1
     shift
@@ -54,7 +54,7 @@ refuses() {
 
 @test "a head reads each token of a prompt once" {
     decode -d head:file=eagle1.moe -K 3 --stream read.moes -o read.txt
-    # Of each text but its prompt every token is read once: those that a draft was asked after, and none before the first.
+    # Every token of each text except its prompt is read once: the tokens after which a draft was requested, and none before.
     moe-view --json read.moes | jq -s -e 'map(select(.type == "iter")) | group_by(.sequence)
         | all(.[]; (map(.catch_up) | add) <= (map(.emitted) | add) and .[0].catch_up == 1)'
 }
@@ -113,8 +113,8 @@ refuses() {
             cmp text budget.$mode
             [ "$(total budget.moes .accepted)" -gt 0 ]
         done
-        # In the recording tokens are those of decoding, of which a replay takes what a draft of three had.
-        [[ $draft != *tiny-jakiro.moe* ]] || draft+=,parallel=0         # else no length begins like a longer one
+        # The recording has the tokens of decoding, of which a replay uses those of a draft of three.
+        [[ $draft != *tiny-jakiro.moe* ]] || draft+=,parallel=0         # otherwise no length begins like a longer one
         tiny record -n 16 -d $draft -K 3 --record drafts --overlap > text
         cmp text none
         moe-bench replay --policy static:K=3 record.moes > replayed
@@ -131,7 +131,7 @@ refuses() {
     moe-profile -q -m tiny.moe -n 8 "$TINY" -o route.moes
     moe-coact rank-experts -q route.moes -o rank.moes
     for budget in '' '-B 8' '-B 2'; do
-        # Verification goes on from the early layers where no budget holds; with one of all experts it does not.
+        # Verification resumes after the early layers unless a budget applies; with a budget of all experts it does not.
         tiny keep -n 24 --temperature 0.8 -d head:file=tiny-kangaroo.moe -K 4 ${budget:+$budget --rank rank.moes} > text
         read -r caught emitted accepted <<< "$(total keep.moes ".catch_up // 0") $(total keep.moes .emitted) $(total keep.moes .accepted)"
         echo "budget '$budget': read $caught of $emitted, accepted $accepted"
@@ -157,7 +157,7 @@ refuses() {
     # The same weights in another format are the same model.
     moe-convert -q --dtype q8 "$MOE_MODELS/pocket/model" -o q8.moe
     moe-decode -q -m q8.moe -n 4 -d head:file=eagle1.moe prompts.jsonl > /dev/null
-    # The data's digests are looked at by moe-view --verify alone.
+    # Only moe-view --verify checks the digests of the data.
     cp eagle1.moe nan.moe
     head -c 4096 /dev/zero | tr '\0' '\377' | dd of=nan.moe bs=4096 seek=1 conv=notrunc status=none
     run bash -c 'moe-decode -q -m pocket.moe -d head:file=nan.moe prompts.jsonl 2>&1 > nan.txt'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What the host engine can be told: the format of keys and values, where threads run.
+# Settings of the host engine: the format of keys and values, activations, and the threads' processors.
 
 load common
 

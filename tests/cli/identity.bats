@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench identity: what it says of settings that agree, and of one that does not; and the grids of tests/bench.
+# moe-bench identity: its answer for settings that agree, and for one that does not; and the grids of tests/bench.
 
 load common
 
@@ -29,13 +29,13 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# A suite: its name, its settings, and what else it says.
+# Writes a suite: its name, its settings, and other members.
 suite() {
     printf '{"models": {"pocket": "pocket.moe", "draft": "draft.moe"}, "prompts": "prompts.jsonl",
              "options": {"max-tokens": 24}, "settings": [%s]%s}' "$2" "${3:+, $3}" > "$1"
 }
 
-# Where the grids of tests/bench find what they name.
+# Prepares the files that the grids of tests/bench name.
 grids() {
     [ ! -e tests ] || return 0
     mkdir -p tests/models build/normal
@@ -57,7 +57,7 @@ grids() {
     jq -s -e 'map(select(.type == "setting")) | length == 171 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
         sample.jsonl
     jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' sample.jsonl
-    # Temperatures have texts of their own: a grid in which sampling did nothing would show less.
+    # Each temperature has its own texts: otherwise a grid in which sampling did nothing would pass.
     [ "$(jq -r 'select(.type == "setting") | .reference' sample.jsonl | sort -u | wc -l)" = 3 ]
 }
 
@@ -175,13 +175,13 @@ bf16 f32}"
     [[ "$output" == *"here       token $(jq .token.id <<< "$first") $(jq .token.text <<< "$first"), "* ]]
     [[ "${lines[-1]}" == "moe-bench: setting 'other' differs from 'none': prompt "* ]]
     jq -s -e 'any(.[]; .prompt == "at once" and .index == 0)' three.jsonl
-    # Of two settings that differ the first in the suite is the one that is told.
+    # If two settings differ, the first one in the suite is reported.
     run moe-bench identity --strict three.json
     [ "$status" = 1 ]
     [[ "$output" == *"first difference: 'other' from 'none'"* ]]
 }
 
-# What moe-decode makes of the prompts: [id, token ids, prompt's length] by model and options.
+# Prints moe-decode's results for the prompts: [id, token ids, prompt's length] by model and options.
 decoded() { moe-decode -q -n 24 --json "$@" prompts.jsonl | jq -c '{id, tokens, prompt: .prompt_tokens}'; }
 
 @test "a difference is at the token where answers of moe-decode differ" {
@@ -198,7 +198,7 @@ decoded() { moe-decode -q -n 24 --json "$@" prompts.jsonl | jq -c '{id, tokens, 
     done
 }
 
-# The margin at a position of the text of prompt $1, from the logits of every token that is part of it.
+# Prints the margin at a position of the text of prompt $1, from the logits of every token that is part of it.
 margin() {
     local prompt=$1 position=$2
     shift 2
@@ -249,14 +249,14 @@ margin() {
                         {"name": "plain K2", "isa": "plain", "draft": "ngram"},
                         {"name": "ref", "device": "ref"}, {"name": "ref K2", "device": "ref", "draft": "ngram", "threads": 2}' \
         '"limits": {"prompts": 1, "max-tokens": 12}'
-    tail -n 1 prompts.jsonl > short.jsonl               # the reference takes a hundredth of a second for a token
+    tail -n 1 prompts.jsonl > short.jsonl               # the reference takes a hundredth of a second per token
     sed -i 's/prompts.jsonl/short.jsonl/' machine.json
     moe-bench identity --json machine.json > machine.jsonl
     [ "$(jq -r 'select(.type == "setting") | .reference' machine.jsonl | paste -sd,)" = none,plain,plain,ref,ref ]
 }
 
 @test "prompts are taken in the order that a setting says" {
-    # With no room for any prompt, the one that is named is the first that was tried.
+    # If no prompt fits, the first one that was tried is named.
     tried() {
         suite s.json "{\"name\": \"none\", \"order\": \"$1\"}, {\"name\": \"K4\", \"draft\": \"ngram\"}"
         run moe-bench identity -c 2 s.json

@@ -9,7 +9,7 @@ setup() {
 
 @test "install puts every command, page, completion and tree in place, uninstall takes them away" {
     root=$BATS_TEST_TMPDIR/root
-    # The commands under test are used as they are: `-o all` makes none of them anew.
+    # The commands under test are used unchanged: `-o all` prevents make from rebuilding them.
     run make -C "$top" -s -o all install DESTDIR="$root" prefix=/usr
     [ "$status" -eq 0 ]
     for name in $(commands); do
@@ -37,7 +37,7 @@ setup() {
     archive=moekit-$version.tar.xz
     cmp "$BATS_TEST_TMPDIR/a/$archive" "$BATS_TEST_TMPDIR/b/$archive"
     cd "$top"
-    # names with spaces and others are as git has them
+    # names with spaces and others, as git lists them
     tar -tf "$BATS_TEST_TMPDIR/a/$archive" | grep -v '/$' | sed "s,^moekit-$version/,," | sort > "$BATS_TEST_TMPDIR/packed"
     git ls-tree -r --name-only HEAD | sort | cmp - "$BATS_TEST_TMPDIR/packed"
     grep -qx packaging/debian/control "$BATS_TEST_TMPDIR/packed"
@@ -58,7 +58,7 @@ setup() {
     [[ $output == *"STATIC=maybe is not yes"* ]]
 }
 
-# complete WORDS...: what bash would offer for the last word.
+# complete WORDS...: prints bash's suggestions for the last word
 complete_in_bash() {
     bash -c '. "$0/completions/bash/$1"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_${1//-/_}"; echo "${COMPREPLY[*]}"' \
         "$top" "$@"

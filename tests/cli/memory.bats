@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# A model that is larger than memory, a limit on addresses, a file that is cut off while it is mapped, and a disk that is slow.
+# A model larger than memory, a limit on address space, a file that is truncated while it is mapped, and a slow disk.
 
 load common
 
@@ -13,7 +13,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# Runs a command that believes that MIB of memory are left.
+# Runs a command that believes that $1 MiB of memory are left.
 with_memory() {
     local mib=$1
     shift
@@ -23,7 +23,7 @@ with_memory() {
 
 wants_namespaces() { with_memory 1000 true 2> /dev/null || skip "no name spaces here"; }
 
-# What a stream has without times and facts of caches.
+# Prints a stream without times and facts of caches.
 told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .drafted, .emitted, .tokens, .experts_loaded, .bytes]'; }
 
 @test "a model larger than memory gets cached experts, with a note, and the same text" {
@@ -34,19 +34,19 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     cmp text plain.txt
     cmp <(told chosen.moes) <(told plain.moes)
     [ "$(moe-view --json chosen.moes | jq -s '[.[] | select(.type == "iter").cache_misses] | add > 0')" = true ]
-    # By itself it does no more than the option does.
+    # The automatic choice equals the option.
     with_memory 12 moe-decode -c 256 -m pocket.moe -n 16 -d ngram some.jsonl --cache-experts auto --stream auto.moes 2> notes | cmp - plain.txt
     [ ! -s notes ]
     moe-view --json auto.moes | jq -c 'select(.type == "iter") | [.cache_hits, .cache_misses]' > auto.jsonl
     moe-view --json chosen.moes | jq -c 'select(.type == "iter") | [.cache_hits, .cache_misses]' | cmp - auto.jsonl
-    # Mapped as ever: when asked for, and where memory suffices.
+    # Mapped if requested, and if memory suffices.
     with_memory 12 moe-decode -c 256 -m pocket.moe -n 16 -d ngram some.jsonl --cache-experts none --stream none.moes 2> notes | cmp - plain.txt
     with_memory 100 moe-decode -c 256 -m pocket.moe -n 16 -d ngram some.jsonl --stream enough.moes 2>> notes | cmp - plain.txt
     [ ! -s notes ]
     for stream in none enough; do
         [ "$(moe-view --json $stream.moes | jq -c -s '[.[] | select(.type == "iter").cache_misses] | unique')" = '[null]' ]
     done
-    # Not even one token's experts: the file is mapped, and the line says what to do.
+    # Not even one token's experts fit: the file is mapped, and the line says what to do.
     with_memory 3 moe-decode -c 256 -m pocket.moe -n 16 -d ngram some.jsonl 2> notes | cmp - plain.txt
     [ "$(wc -l < notes)" = 1 ]
     grep -q 'so the file is mapped, which is slow: free memory' notes
@@ -107,7 +107,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     done
 }
 
-# 20 MB/s for all that is read here, by a control group of version 1; needs root.
+# 20 MB/s for all reads here, by a control group of version 1; needs root.
 @test "SIGINT does not wait for a slow disk" {
     local group=/sys/fs/cgroup/blkio/moe.$$ disk pid start option
     [ -n "$MOE_LONG" ] || skip "in the long check"
@@ -128,7 +128,7 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
         wait $pid || status=$?
         [ $status = 130 ]
         echo "$option: $((${EPOCHREALTIME/./} - start)) microseconds"
-        # Cached: at once. Mapped: what each thread reads at the time, with what the kernel reads ahead; 150 MB of 900 make a layer.
+        # Cached: at once. Mapped: the reads of each thread, and the kernel's read-ahead; 150 MB of 900 are one layer.
         [ $((${EPOCHREALTIME/./} - start)) -lt $([ $option = auto ] && echo 1000000 || echo 4000000) ]
     done
     rm big.moe

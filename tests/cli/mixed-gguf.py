@@ -8,13 +8,13 @@ import random
 import struct
 import sys
 
-# type: number, values and bytes of a block, bytes at which f16 scales are
+# type: number, values and bytes of a block, offsets of f16 scales
 TYPES = {'Q4_0': (2, 32, 18, [0]), 'Q8_0': (8, 32, 34, [0]), 'Q2_K': (10, 256, 84, [80, 82]), 'Q3_K': (11, 256, 110, [108]),
          'Q4_K': (12, 256, 144, [0, 2]), 'Q5_K': (13, 256, 176, [0, 2]), 'Q6_K': (14, 256, 210, [208]),
          'IQ2_XXS': (16, 256, 66, [0]), 'IQ2_XS': (17, 256, 74, [0]), 'IQ3_XXS': (18, 256, 98, [0]), 'IQ4_NL': (20, 32, 18, [0]),
          'IQ3_S': (21, 256, 110, [0]), 'IQ2_S': (22, 256, 82, [0]), 'IQ4_XS': (23, 256, 136, [0]), 'MXFP4': (39, 32, 17, []),
          'NVFP4': (40, 64, 36, [])}
-# The magnitude of a weight by its scale of 1.
+# The magnitude of a weight if its scale is 1.
 LARGEST = {'Q4_0': 8, 'Q8_0': 127, 'Q2_K': 45, 'Q3_K': 128, 'Q4_K': 945, 'Q5_K': 1953, 'Q6_K': 4096, 'IQ2_XXS': 160, 'IQ2_XS': 160,
            'IQ2_S': 160, 'IQ3_XXS': 480, 'IQ3_S': 480, 'IQ4_NL': 127, 'IQ4_XS': 4064}
 # mixture: most matrices, v, down of layers, embedding, head

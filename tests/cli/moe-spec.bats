@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Analyses that carry the names of MoE-Spec's, against an independent program that computes them as the paper prints them.
+# Analyses named after MoE-Spec's, compared with an independent program that computes them as the paper prints them.
 
 load common
 
@@ -24,7 +24,7 @@ again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/moe_spec.py" "$@"; }
 @test "coverage by router is computed from the scores of all experts (eq. 5)" {
     moe-coact coverage --by router --json trees.moes > coverage.jsonl
     again coverage trees.moes coverage.jsonl
-    # one wrong figure is noticed
+    # one wrong figure is detected
     jq -c '.mass[7] += 1e-5' coverage.jsonl > wrong.jsonl
     run again coverage trees.moes wrong.jsonl
     [ "$status" = 1 ]
@@ -50,7 +50,7 @@ again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/moe_spec.py" "$@"; }
     run moe-coact coverage --by router bare.moes -o no.moes
     assert_trouble moe-coact
     [[ $output == *"--record route,probs" ]]
-    run moe-coact coverage --phase verify bare.moes -o no.moes       # mass is that of the accepted nodes alone
+    run moe-coact coverage --phase verify bare.moes -o no.moes       # mass is that of the accepted nodes only
     assert_trouble moe-coact
     [[ $output == *"--record route,probs" ]]
     [ ! -e no.moes ]

@@ -1,4 +1,4 @@
-# What every command has in common: options, help, version, standard output.
+# Features that all commands share: options, help, version, standard output.
 
 load common
 
@@ -36,7 +36,7 @@ every_subcommand() {
     done
 }
 
-# A table has them all, and one piece of code reads it: in `make check` every fifth option is tried, of some command each.
+# All options are in tables read by one piece of code: in `make check` every fifth option is tried, each of some command.
 @test "an option without its value is an error that names it" {
     local number=0 words option
     while read -r words; do
@@ -58,7 +58,7 @@ every_subcommand() {
         $words --help=spec | awk -F '\t' -v sub_name="${words#* }" '
             $1 == "subcommand" { inside = ($2 == sub_name || $2 == "-") }
             $1 == "option" && inside && $4 ~ /^(count|count-auto|size|uint64|float)$/ { print $3 }' | while read -r option; do
-            # In `make check` every second option has one of them, the others the other.
+            # In `make check` every second option tests one of them, the others the other.
             values=(8x 99999999999999999999999 "" -1 0x10)
             [ -n "$MOE_LONG" ] || values=("${values[number++ % 2]}")
             for value in "${values[@]}"; do
@@ -91,7 +91,7 @@ every_subcommand() {
     done
 }
 
-# "output TAB name", "input TAB name TAB value with FILE for the file", "operand" of one subcommand, from its table.
+# Prints "output TAB name", "input TAB name TAB value with FILE for the file", "operand" of one subcommand, from its table.
 files_of() {
     ${1%% *} --help=spec | awk -F '\t' -v want="${1#* }" '
         $1 == "subcommand" { inside = ($2 == want || (want == "" && $2 == "-")) }
@@ -117,7 +117,7 @@ files_of() {
             awk -F '\t' '$1 == "input" { print $2 "\t" $3 }' files | while IFS=$'\t' read -r input value; do
                 run $words $operands "--$input=${value/FILE/folder/given}" "--$written" soft
                 assert_trouble "${words%% *}"
-                case "$words --$input --$written" in                    # a stream may replace itself; this is none
+                case "$words --$input --$written" in                    # a stream may replace itself; this is not one
                 "moe-decode --resume --stream" | "moe-bench run --resume --output") continue ;;
                 esac
                 [[ $output == *"an output needs a file of its own" ]] || { echo "$words --$input: $output"; false; }
@@ -196,10 +196,10 @@ JSON
     done
     diff -r checkpoint "$MOE_MODELS/pocket/model"
     moe-convert -q checkpoint -o checkpoint/model.moe
-    moe-convert -q checkpoint -o checkpoint/model.moe           # of what a folder has, only what is read counts
+    moe-convert -q checkpoint -o checkpoint/model.moe           # of a folder's files only those count that are read
 }
 
-# command, options of which one has no effect with or without another, and what is said
+# command, options of which one has no effect with or without another, expected message
 pairs() {
     cat <<'EOF'
 moe-decode|--record route|--record: it is recorded in a stream; add --stream
@@ -276,7 +276,7 @@ EOF
         [ "$output" = "${words%% *}: $said" ] || { echo "$words $options: $output"; false; }
     done < pairs.txt
     [ "$(ls)" = pairs.txt ]
-    # Every rule of a table names options that a subcommand has, so that none is misspelt.
+    # Every rule of a table names options of its subcommand, so that none is misspelt.
     sed -n -E 's/.*\{OPT_(NEEDS|EXCLUDES|EXCLUSIVE), ("[^"]*"|NULL), ("[^"]*"|NULL).*/\2 \3/p' "$top"/cmd/*.c "$top"/common/session/*.h |
         tr -d '"' | tr '| ' '\n\n' | sort -u | grep -v '^NULL$' > named.txt
     for words in $(commands); do $words --help=spec; done | awk -F '\t' '$1 == "option" { print $3 }' | sort -u > known.txt
@@ -350,14 +350,14 @@ moe-convert -q inflate model --expert-ffn 9|for the subcommand inflate, put it b
 moe-convert -o x.moe head model|for the subcommand head, put it before the options: moe-convert head -o ...
 moe-bench reprot|'reprot' is not a subcommand; did you mean report?
 EOF
-    # What is answered is an option: each that the table offers exists in some command.
+    # Every suggested option exists in some command.
     for words in $(commands); do $words --help=spec; done | awk -F '\t' '$1 == "option" { print $3 }' | sort -u > "$BATS_TEST_TMPDIR/known"
     sed -n '/names\[\] = {/,/};/p' "$top/common/cli/foreign.c" | grep -o '{"[^}]*}' | cut -d'"' -f4 | sort -u |
         comm -23 - "$BATS_TEST_TMPDIR/known" > "$BATS_TEST_TMPDIR/missing"
     [ ! -s "$BATS_TEST_TMPDIR/missing" ] || { cat "$BATS_TEST_TMPDIR/missing"; false; }
 }
 
-# What bash offers for these words, the last of which is being typed; one a line.
+# Prints bash's suggestions for these words, the last of which is being typed; one per line.
 offered() {
     bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _${1//-/_}; printf "%s\n" "${COMPREPLY[@]}"' - \
         "$top/completions/bash/$1" "$@" | sort | tr '\n' ' '
@@ -377,7 +377,7 @@ offered() {
     [ "$(offered moe-decode --rank or)" = "oracle oracle: " ]
     [ "$(offered moe-convert synthetic --like qwen3)" = "qwen3-0.6b qwen3-30b-a3b " ]
     [ "$(offered moe-convert synthetic --like '' | wc -w)" = "$(($(moe-convert list | sed '1,/^shapes/d' | wc -l) + 3))" ]
-    # Behind a kind's file= are files, as bash splits the word there.
+    # After a kind's file= follow files, as bash splits the word there.
     [ "$(offered moe-decode -d model : file = a)" = "a.moe " ]
 }
 
@@ -431,12 +431,12 @@ moe-decode -m - -p x|-m -: a model file is mapped, not streamed; name a file
 moe-convert /dev/zero -o x.moe|/dev/zero: begins with zero bytes, as no checkpoint and no archive does; name a folder, a file of weights, or a tar or zip of them
 moe-convert synthetic --like none -o x.moe|--like none: no shape is known by that name; `moe-convert list` has them, and a config.json can be given
 WRONG
-    # A refusal is one line, also of a run that would have noted what it takes over.
+    # A refusal is one line, also for a run that would have noted reused texts.
     run moe-bench run -m m.moe -d none -K 0 p.jsonl --resume none/x.moes
     [ "$output" = "moe-bench: none/x.moes: cannot write into its folder: No such file or directory" ]
     run moe-decode -m m.moe -n 1 p.jsonl --resume none/x.moes --stream none/x.moes
     [ "$output" = "moe-decode: none/x.moes: cannot write into its folder: No such file or directory" ]
-    # A field that is not there is noted, where another key is read in its place.
+    # A missing field is noted if another key is read instead.
     echo '{"tokens": [1, 2]}' > ids.jsonl
     moe-decode -m m.moe -n 1 --field question ids.jsonl 2>&1 > /dev/null |
         cmp - <(echo 'moe-decode: ids.jsonl:1: --field: there is no key "question"; its "tokens" is read')

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
-# moe-decode --parallel: texts that share forwards are those of one at a time, byte for byte, and so is what is recorded of them.
+# moe-decode --parallel: texts that share forwards equal those of one at a time, byte for byte, and so do their records.
 
 load common
 
-# Some texts come twice or three times, so that what is drawn depends on how often; one is a chat of two turns.
+# Some texts come twice or three times, so that draws depend on the repetition; one is a chat of two turns.
 setup_file() {
     export WORK="$BATS_FILE_TMPDIR"
     local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
@@ -21,7 +21,7 @@ setup_file() {
 
 setup() { cd "$WORK"; rm -rf run; mkdir run; }
 
-# With these settings the texts of N at once are those of one at a time.
+# With these settings the texts of N at once equal those of one at a time.
 same() {
     local n prompts=${prompts:-p.jsonl}
     moe-decode -q -m pocket.moe "$@" $prompts > run/one
@@ -30,7 +30,7 @@ same() {
     done
 }
 
-# The records of a stream but for times and the parts of shared forwards.
+# Prints the records of a stream without times and the parts of shared forwards.
 alone() {
     moe-view --json "$1" | jq -c 'select(.type | test("begin|iter|draft|done")) |
         with_entries(select(.key | test("_us$|bytes|^shared") | not))'
@@ -61,7 +61,7 @@ alone() {
     counts=5 prompts=few.jsonl same -d ngram --budget 3 --rank oracle:as=printed        # it tries sets of experts
 }
 
-# Records have the experts that were loaded, so the budget of each text.
+# Records contain the loaded experts, and therefore the effect of each text's budget.
 @test "an automatic budget of each text, and the error of a budget, are those of one text at a time" {
     head -n 4 some.jsonl | jq -c 'del(.max_tokens)' > run/p.jsonl
     local settings n
@@ -107,7 +107,7 @@ alone() {
     moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | length > 20 and all(.[];
         .shared_texts > 1 and .shared_texts <= 5 and .shared_rows >= .nodes + .shared_texts - 1 and
         .shared_experts >= .experts_loaded and .shared_only <= .experts_loaded and .verify_us + 0.001 >= .shared_us * .nodes / .shared_rows)'
-    # Of one forward each text has the same facts; the parts of its rows add up.
+    # All texts of a shared forward record the same facts of it; the parts of its rows add up.
     moe-view --json --type iter run/many.moes | jq -es 'map(select(.shared_texts)) | group_by(.shared_us) |
         all(.[]; length == .[0].shared_texts and (map(.nodes) | add) == .[0].shared_rows and
             (map(.shared_only) | add) <= .[0].shared_experts and
@@ -143,7 +143,7 @@ alone() {
 
 @test "moe-profile writes the same records for concurrent texts and for one text at a time" {
     local settings
-    # The header has the command line, and the end a digest of all.
+    # The header contains the command line, and the end a digest of everything.
     recorded() { moe-profile -q -m pocket.moe -n 20 --temperature 0.8 "$@" few.jsonl | moe-view --json | sed '1d;$d'; }
     while read -r settings; do
         recorded $settings > run/one
@@ -245,7 +245,7 @@ alone() {
     run moe-decode -m pocket.moe --parallel 129 p.jsonl
     [ "$status" -eq 2 ]
     [ ! -e run/x.moes ]
-    # Texts of prompts that are not known beforehand may be as long as the context.
+    # Texts of prompts that are not known in advance may be as long as the context.
     cp -r "$MOE_MODELS/pocket/model" run/long
     chmod -R u+w run/long
     jq '.max_position_embeddings = 100000000' "$MOE_MODELS/pocket/model/config.json" > run/long/config.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The pipeline profile | rank | decode under a budget, as it is written in the shell and with files in between.
+# The pipeline profile | rank | decode under a budget, in the shell and with files in between.
 
 load common
 
@@ -26,7 +26,7 @@ setup() { cd "$WORK"; }
     moe-decode -m pocket.moe --draft ngram --budget 12 --rank rank.moes prompts.jsonl > filed
     cmp piped filed
     [ -s piped ]
-    # the records, too; headers differ in the arguments and sources that they tell
+    # the records, too; headers differ in their arguments and sources
     moe-profile -m pocket.moe calib.jsonl | moe-coact rank-experts | moe-view --json --type rank > piped
     moe-view --json --type rank rank.moes | cmp - piped
     moe-profile -m pocket.moe - < calib.jsonl | moe-view --json --type route | cmp - <(moe-view --json --type route calib.moes)
@@ -143,7 +143,7 @@ setup() { cd "$WORK"; }
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
     grep -q "bad.jsonl:$((CALIB + 1))" profiler
-    grep -q "bad.jsonl:$((CALIB + 1))" ranker               # told on by the abort record
+    grep -q "bad.jsonl:$((CALIB + 1))" ranker               # reported by the abort record
     [ "$(wc -l < decoder)" = 1 ]
     # The second of two parts of one prompt is empty.
     head -n 1 calib.jsonl > one.jsonl

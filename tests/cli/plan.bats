@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench plan: every figure had again by another program from a config.json and a machine's description, and what it refuses.
+# moe-bench plan: every figure recomputed by another program from a config.json and a machine's description, and refused input.
 
 load common
 
@@ -21,7 +21,7 @@ MACHINE
 setup() { cd "$WORK"; }
 
 plan() { moe-bench plan -m "$CONFIG" "$@"; }
-# again MACHINE KEY=VALUE... -- OPTIONS: the plan with these options is what planned.py has with these keys.
+# again MACHINE KEY=VALUE... -- OPTIONS: the plan with these options equals planned.py's with these keys.
 again() {
     local machine=$1 keys=()
     shift
@@ -34,7 +34,7 @@ again() {
 @test "plans equal those that another program computes from config.json, the machine and the manual" {
     again here.json draft=ngram:accept=0.8/0.5 draft=model:file=small.json draft=self:topk=1:accept=0.9 draft=head:bytes=100000:accept=0.7 -- \
         -d ngram:accept=0.8/0.5 -d model:file=small.json -d self:topk=1,accept=0.9 -d head:bytes=100000,accept=0.7
-    # The example depends on drafts, and some of them stop paying.
+    # The example depends on drafts, some of which stop paying.
     jq -e -s 'any(.[]; .type == "decode" and .length > 1) and any(.[]; .type == "stops" and .texts != null)' told.jsonl
     again here.json dtype=q8 experts=q4 context=300 prefix=200 texts=5 ranks=3 K=4 draft=self:exit=2:skip=0.1:accept=0.9/0.8/0.7 draft=suffix -- \
         --dtype q8 --expert-dtype q4 -c 300 --prefix 200 --parallel 5 --ranks 3 -K 4 -d self:exit=2,skip=0.1,accept=0.9/0.8/0.7 -d suffix
@@ -51,7 +51,7 @@ again() {
     moe-bench plan -m "${CONFIG%/*}" --machine here.json --json | jq -c 'del(.model)' | cmp - config
     moe-convert synthetic -q --like "$CONFIG" -o made.moe
     moe-bench plan -m made.moe --machine here.json --json | jq -c 'del(.model)' | cmp - config
-    # A head file takes its bytes, and what drafting by it reads is its own step and, for eagle1, the output head of its target.
+    # A head file takes its bytes; drafting with it reads its own step and, for eagle1, the target's output head.
     moe-convert synthetic -q --head eagle1 --target made.moe --dtype bf16 -o head.moe
     bytes=$(moe-view --json head.moe | jq -s '[.[] | select(.type == "tensor").bytes] | add')
     moe-bench plan -m made.moe --machine here.json --json -K 1 -d head:bytes=1 -d head:file=head.moe > headed.jsonl
@@ -72,7 +72,7 @@ again() {
     formats=$(moe-convert list | sed -n '/^weight formats/,/^$/s/^  //p' | jq -R . | jq -cs sort)
     jq -e --argjson formats "$formats" '($formats | length) > 9 and (.products | keys) == $formats
         and all(.products[]; map(.[0]) == [1, 2, 3, 4, 6, 8, 12, 16, 32] and all(.[]; .[1] > 1e6)) and .operation_us > 0' measured.json
-    # A product that reads faster than memory is read counts as the speed of memory.
+    # A product that is faster than memory counts as the speed of memory.
     jq '.read_bandwidth = 1e6' measured.json > slow.json
     again slow.json --
     again measured.json draft=ngram:accept=0.9 -- -d ngram:accept=0.9

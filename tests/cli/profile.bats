@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-profile as it is typed: what it records is what the model does, whatever drafts, shards or pieces.
+# moe-profile from the command line: records equal the model's behaviour, whatever drafts, shards or pieces.
 
 load common
 
@@ -20,7 +20,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# What the accepted tokens of routes add up to, in every analysis that there is.
+# Prints the sums over the accepted tokens of routes, by every analysis.
 digest() {
     for by in mass frequency; do moe-coact rank-experts --by $by --json "$@"; done
     moe-coact coverage --csv "$@"
@@ -80,7 +80,7 @@ digest() {
     [ "$(jq -s '[.[] | (.logits | length) == .n and (.logits[0] | length) == 2048 and (.hidden[0] | length) == 6 and
                  (.hidden[0][0] | length) == 192] | all' full.jsonl)" = true ]
     jq -c 'del(.hidden) | .logits |= .[-1:]' full.jsonl > short.jsonl
-    # read in smaller pieces then, and recorded alike
+    # then read in smaller pieces, and recorded alike
     moe-profile -q -m pocket.moe -n 2 -p "$LONG" | moe-view --json > plain.jsonl
     for key in tokens experts weights; do
         [ "$(jq -sc "[.[] | select(.type == \"route\") | .$key[]]" plain.jsonl)" = "$(jq -sc "[.[] | .$key[]]" short.jsonl)" ]
@@ -88,7 +88,7 @@ digest() {
     # the best token after the last one of the prompt is the next one recorded
     next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[0] | to_entries | max_by(.value) | .key' short.jsonl)
     [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' short.jsonl)" ]
-    # the same where the rows of one forward are several records
+    # the same if the rows of one forward are several records
     for wide in '' '--parallel 2 -d ngram -K 64'; do
         moe-profile -q -m pocket.moe -n 1 --record logits $wide -p "$LONG" | moe-view --json | grep '"prompt"' > "rows$wide"
     done
@@ -225,7 +225,7 @@ digest() {
     [[ ${lines[-1]} == *"its producer, moe-profile, gave up: ended by SIGTERM within text "* ]]
     echo "${lines[-2]}" | jq -e '.type == "abort"'
     echo "${lines[-3]}" | jq -e '.type == "end_sequence"'
-    # What it has is what the whole would have begun with.
+    # Its contents are the beginning of the complete profile.
     moe-view --json stopped/routes.moes 2> /dev/null | jq -c 'select(.type == "route") | [.sequence, .tokens, .experts]' |
         head -n -1 > came
     moe-profile -q -m pocket.moe -n 400 --ignore-eos <(head -n $(($(jq -s 'last[0]' came) + 1)) "$HELDOUT") | moe-view --json |
@@ -251,7 +251,7 @@ digest() {
             all(.[]; has("experts") == false and has("weights") == false and has("mass") == false and
                      has("logits") == ($words | contains("logits")) and has("hidden") == ($words | contains("hidden")))'
     done
-    # What is recorded is what moe-decode goes by.
+    # Records equal moe-decode's decisions.
     moe-view --json dense.moes | jq -s -c '[.[] | select(.type == "route" and .phase == "decode") | .tokens[0]] +
         [[.[] | select(.type == "route")] | last | .logits[0] | index(max)]' > best
     moe-decode -q -m dense.moe -n 3 -p 'One two' --json | jq -c .tokens | cmp - best
@@ -303,7 +303,7 @@ digest() {
     moe-decode -q -m pocket.moe -n 40 -d self:skip=found.json -K 4 three.jsonl --stream found.moes > found
     cmp alone found
     accepted() { moe-view --json "$1" | jq -s '[.[] | select(.type == "done")] | (map(.num_accepted_tokens) | add) / (map(.num_draft_tokens) | add)'; }
-    # In a draft's first token what is accepted is matchness, further ones follow tokens that were accepted.
+    # The first token of a draft is accepted with the probability of matchness; further ones follow accepted tokens.
     [ "$(jq -n "$(accepted found.moes) >= $(jq .matchness found.json) - 0.15")" = true ]
     moe-convert inflate -q pocket.moe --expert-ffn 80 -o wide.moe
     moe-decode -q -m wide.moe -n 40 -d self:skip=found.json -K 4 three.jsonl > wide

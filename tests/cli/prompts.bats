@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Prompts as people have them: lists, chats of other tools, packed files; and what is no file of prompts is told as what it is.
+# Prompts in common forms: lists, chats of other tools, packed files; files that are not prompts are identified.
 
 load common
 
@@ -31,10 +31,10 @@ decode() { moe-decode -q -m pocket.moe -n 6 --json "$@"; }
         zstd -q lines.jsonl
         decode lines.jsonl.zst | cmp - lines.json
     }
-    # The name behind .gz says what is in it; as texts they are one a line.
+    # The name before .gz states the format; a text has one prompt per line.
     decode lines.txt > texts.json
     decode lines.txt.gz | cmp - texts.json
-    # What is cut off or damaged is told once, and with --keep-going the next file comes.
+    # A truncated or damaged file is reported once, and with --keep-going the next file follows.
     gzip -c lines.jsonl | head -c 60 > cut.jsonl.gz
     run decode cut.jsonl.gz
     assert_trouble moe-decode
@@ -97,12 +97,12 @@ EOF
     run moe-decode -m pocket.moe -n 2 - < /dev/null
     [ "$status" = 2 ]
     [ "$output" = 'moe-decode: standard input: has no prompts; give a text or a JSON object with "prompt" on each line' ]
-    # Who names a field knows the others.
+    # With --field the other keys are known.
     run moe-decode -m pocket.moe -n 2 --field prompt odd.jsonl
     [ "${#lines[@]}" = 1 ]
 }
 
-# A terminal's end of input is no state: each read after Ctrl-D waits for another one.
+# A terminal's end of input is not a state: each read after Ctrl-D waits for another one.
 @test "at a terminal one Ctrl-D ends the prompts" {
     local text
     for text in '3 + 4 =\n' '{"prompt": "3 + 4 ="}\n{"prompt": "NAME"}\n' '[{"prompt": "3 + 4 ="}]\n'; do
@@ -160,7 +160,7 @@ EOF
     run moe-decode -m pocket.moe -p Once upon a time
     assert_trouble moe-decode
     [[ $output == *'upon: no such file'*' -p "Once upon a time"' ]]
-    # What looks like a file is one that is missing.
+    # A name that looks like a file is a missing file.
     run moe-decode -m pocket.moe Once.jsonl
     assert_trouble moe-decode
     [[ $output != *" -p "* ]]

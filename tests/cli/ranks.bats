@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# moe-draft-train and moe-decode under mpirun: several processes make the head, or the text, of one; a fault of one ends all in
-# one line, and what is killed goes on. Skipped where there is no MPI (make deps-mpi).
+# moe-draft-train and moe-decode under mpirun: several processes produce the head, or the text, of one; an error of one ends all
+# in one line, and killed runs resume. Skipped without MPI (make deps-mpi).
 
 load common
 
@@ -16,7 +16,7 @@ setup() { cd "$WORK"; }
 
 options="train -m pocket.moe --arch eagle1 --rate 0.004 --noise 0.2"
 
-# mpi PROCESSES OPTION...: moe-draft-train of so many processes; -q is mpirun's own.
+# mpi PROCESSES OPTION...: runs moe-draft-train with that many processes; -q is mpirun's own.
 mpi() {
     local count=$1
     shift
@@ -25,7 +25,7 @@ mpi() {
 
 losses() { moe-view --json --type step "$1" | jq -c '[.loss, .gradient_norm] + [.parts[]?]'; }
 
-# Two lists of numbers are the same but for a hundred-thousandth.
+# Two lists of numbers agree within a hundred-thousandth.
 near() {
     paste -d' ' "$1" "$2" | jq -es '[range(0; length; 2) as $i | [.[$i], .[$i + 1]] | transpose[]
         | (.[0] - .[1]) as $d | ($d * $d) <= (1e-10 * .[0] * .[0])] | length > 5 and all'
@@ -54,7 +54,7 @@ kill_process_1() {
         [ "$(grep -c . said)" = 1 ]
         moe-view --verify head.moe head.moes
     done
-    # what nobody started as a job is one process, and so is each where it is asked for
+    # a process that was not started as part of a job is a job of its own, and so is each if requested
     moe-draft-train $options --steps 6 -q --ranks none texts.jsonl -o none.moe
     cmp one.moe none.moe
 }
@@ -71,7 +71,7 @@ kill_process_1() {
     judged three.moes | cmp - one
     cmp one.moe three.moe
     cmp one-best.moe three-best.moe
-    # Two are killed after their first checkpoint; one goes on.
+    # Two processes are killed after their first checkpoint; one process resumes.
     mpi 2 $options -q --every 0 $fold -o part.moe --best part-best.moe 3>&- > /dev/null 2>&1 & job=$!
     for _ in $(seq 500); do [ ! -e part.moe.checkpoint ] || break; sleep 0.02; done
     pkill -KILL -f -- '^moe-draft-train .* part.moe ' || true
@@ -86,7 +86,7 @@ kill_process_1() {
     mpirun -n 3 moe-draft-train $options --steps 100000 --every 0 texts.jsonl -o dies.moe 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -e dies.moe.checkpoint ] || break; sleep 0.02; done
     kill_process_1 "^moe-draft-train .*dies.moe$"
-    # by process 0 if it waited for it just then, in any case by mpirun
+    # by process 0 if it was waiting for it, in any case by mpirun
     grep -e "moe-draft-train: process 1 of 3 ($(hostname), pid $victim) has died" -e 'rank 1 .*on node .* exited on signal 9' said
     [ "$(grep -c '^moe-draft-train: ' said)" -le 1 ]
     [ ! -e dies.moe ]
@@ -119,7 +119,7 @@ texts.jsonl -o no.moe --pin --steps 1|--pin: 2 processes may run on the same pro
 WRONG
 }
 
-# Records of a decode stream without times and without what depends on the number of processes.
+# Records of a decode stream without times and facts that depend on the number of processes.
 untimed() {
     moe-view --json "$1" | jq -c 'select(.type != "header" and .type != "machine" and .type != "end")
         | walk(if type == "object" then with_entries(select(.key | test("_us$") | not)) else . end)'
@@ -145,7 +145,7 @@ decodes="-m pocket.moe -n 24 --ignore-eos prompts.jsonl"
 3 -d ngram --tree dynamic:total=8,depth=4,topk=2 --temperature 0.8 --record route
 2 --parallel 2 -d ngram -K 3 --stop e.
 RUNS
-    # a policy by measured time decides by those of process 0 in all: texts are equal, and no process computes something else
+    # a policy that uses measured times follows process 0's times in all processes: texts are equal, and no process diverges
     moe-decode -q $decodes > one.txt
     timeout 100 mpirun -q -n 2 moe-decode --ranks mpi -q $decodes -d ngram --policy cascade-cost -o many.txt
     cmp one.txt many.txt
@@ -155,7 +155,7 @@ RUNS
 
 @test "moe-decode: a process does not read the experts of the others" {
     wants_mpi
-    # The experts e of layer n with (e + n) mod 2 = 1 are those of process 1; its own file lacks them in process 0.
+    # The experts e of layer n with (e + n) mod 2 = 1 belong to process 1; process 0's file lacks them.
     moe-view --json pocket.moe | jq -r 'select(.type == "tensor" and .kind == "experts") | . as $t | range(.count)
         | select((. + $t.layer) % 2 == 1) | [$t.offset + . * $t.stride, $t.stride] | @tsv' > others
     [ "$(wc -l < others)" -gt 50 ]

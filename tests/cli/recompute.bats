@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Every figure and table of a report had again from the saved stream by another program, over streams of every kind.
+# Every figure and table of a report recomputed from the saved stream by another program, over streams of every kind.
 
 load common
 
@@ -13,7 +13,7 @@ setup_file() {
     for task in math code extract summ; do
         grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 2
     done > prompts.jsonl
-    # Of each task the first, where so many tables are not needed.
+    # The first prompt of each task, when few tables are needed.
     awk 'NR % 2 == 1' prompts.jsonl > few.jsonl
 }
 
@@ -51,9 +51,9 @@ suite() {
   ] }
 SUITE
     again kinds.moes
-    # How many drafts are made after the first depends on measured times.
+    # The number of drafts after the first depends on measured times.
     jq -se '[.[] | select(.type == "row" and .setting == "evict")] | all(.stated == .estimated) and any(.estimated > 0)' report.jsonl
-    # A table that is wrong is noticed, one cell or a row.
+    # A wrong table is detected, by one cell or a row.
     sed '/^| math *| tree /s/|\([^|]*\)|\([^|]*\)|$/|\2|\1|/' report.md > wrong.md
     run "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" kinds.moes report.jsonl wrong.md
     [ "$status" = 1 ]
@@ -112,7 +112,7 @@ SUITE
     refute again forecasts.moes forecasts:time:wrong.jsonl
     moe-bench report --figure forecasts --svg forecasts.moes | grep -c next-layer
     moe-bench report --figure forecasts forecasts.moes | grep -q 'The same by layer'
-    # What the sources must have said of an answer without drafts follows from its routes alone.
+    # The sources' forecasts for an answer without drafts follow from its routes alone.
     moe-decode -q -m pocket.moe -n 16 --forecasts --stream scored.moes -o scored.txt two.jsonl
     moe-profile -q -m pocket.moe -n 16 two.jsonl -o routes.moes
     "$PYTHON" "$BATS_TEST_DIRNAME/../bench/forecast_steps.py" <(moe-view --json scored.moes) <(moe-view --json routes.moes) \
@@ -140,7 +140,7 @@ SUITE
         grep -q "\"lies\":\"$lies\"" boundary-*.jsonl
     done
     refute grep '"setting":"alone"' boundary-time.jsonl
-    # a value that is wrong is noticed
+    # a wrong value is detected
     sed 's/"tried":\([1-9]\)/"tried":1\1/' boundary-bytes.jsonl > wrong.jsonl
     refute again cascades.moes boundary:bytes:wrong.jsonl
     # the other forms
@@ -148,7 +148,7 @@ SUITE
     [ "$(($(wc -l < figure.csv) - 1))" = "$(grep -c '"type":"drafter"' boundary-time.jsonl)" ]
     moe-bench report --figure boundary --svg cascades.moes > boundary.svg
     "$PYTHON" -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' boundary.svg
-    # narrowed, it shows what was computed of all
+    # a filtered report shows values computed from all
     moe-bench report --figure boundary --json --task math --setting vertical cascades.moes > narrowed.jsonl
     [ -s narrowed.jsonl ]
     [ "$(grep -vc '"task":"math".*"setting":"vertical"' narrowed.jsonl)" = 0 ]
@@ -158,7 +158,7 @@ SUITE
         two.jsonl
     moe-bench report --figure boundary --cost bytes --json cascade.moes > boundary.jsonl
     again cascade.moes boundary:bytes:boundary.jsonl
-    # what has no several drafters, or no forward over one token, has no such figure
+    # streams without several drafters, or without a forward over one token, have no such figure
     moe-decode -q -m pocket.moe -d ngram -n 8 --stream one.moes -o out.txt two.jsonl
     run moe-bench report --figure boundary one.moes
     assert_trouble moe-bench
@@ -169,7 +169,7 @@ SUITE
     decode() { moe-decode -q -m pocket.moe -n 40 --record route --stream steps.moes -o steps.txt "$@" prompts.jsonl; }
     decode -d self:skip=0.4 -d pld --policy dytc:min=0.3
     steps steps.moes 40 min=0.3 | grep -E '^[0-9]{2,} steps'
-    refute steps steps.moes 40 min=0.9                      # with another setting they are not these
+    refute steps steps.moes 40 min=0.9                      # with another setting they differ
     decode --ignore-eos -d ngram -d pld --policy dytc:min=0.1,bracket=last,width=3,top-p=1,steps=2,lambda=0.4,window=9
     steps steps.moes 40 min=0.1 bracket=last width=3 top-p=1 steps=2 lambda=0.4 window=9 |
         grep -E '^[0-9]{2,} steps.* [0-9]{3,} rates agree'
@@ -220,7 +220,7 @@ SUITE
     done
     again $files
     moe-bench report --figure utility --cost bytes --window 5 --json figures.moes > bytes.jsonl
-    # a value that is wrong is noticed, and a point that is missing
+    # a wrong value and a missing point are detected
     sed '$s/\([0-9]\)\.\([0-9]\)/\1.9\2/' nodes.jsonl > wrong.jsonl
     sed '1d' nodes.jsonl > missing.jsonl
     refute again utility:bytes:bytes.jsonl nodes:bytes:wrong.jsonl nodes:bytes:missing.jsonl > said

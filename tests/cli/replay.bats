@@ -51,7 +51,7 @@ setup_file() {
         jq -e -n --slurpfile live "$BATS_TEST_TMPDIR/live" --slurpfile replayed "$BATS_TEST_TMPDIR/replayed" '
             ($live | length) > 10 and ($live | map(.[:6])) == ($replayed | map(.[:6])) and
             all(range($live | length); ($live[.][6] - $replayed[.][6] | fabs) < 1e-9)'
-        # Both drafted, each token has its drafter, and what they did adds up.
+        # Both drafters drafted, each token names its drafter, and the counts add up.
         moe-view --json "$BATS_TEST_TMPDIR/two.moes" | jq -e -s '
             [.[] | select(.type == "iter")] as $iters | [.[] | select(.type == "draft")] as $drafts |
             (.[] | select(.type == "machine").drafters | fromjson | length) == 2 and
@@ -117,7 +117,7 @@ RUNS
         "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" $policy "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
             < "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/stepped"
         jq -e '.steps > 20 and .verified > .steps' "$BATS_TEST_TMPDIR/stepped"
-        # One node more or less is seen.
+        # One node more or less is detected.
         jq -c '.K += 1' "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/wrong"
         run "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" $policy "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
             < "$BATS_TEST_TMPDIR/wrong"
@@ -131,7 +131,8 @@ RUNS
     "$python" "$BATS_TEST_DIRNAME/../bench/evict_steps.py" bastion "$cost" 8 "$BATS_TEST_TMPDIR/drafts.jsonl" \
         < "$BATS_TEST_TMPDIR/steps" > "$BATS_TEST_TMPDIR/stepped"
     jq -e '.steps > 8 and .verified > .steps' "$BATS_TEST_TMPDIR/stepped"
-    # With the cost of predicted experts, too: what texts taught of them is made anew there. A head is less sure than the model.
+    # Also with the cost of predicted experts: the knowledge gained from texts is recomputed. A head is less certain than the
+    # model.
     moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target "$MOE_POCKET" -o "$BATS_TEST_TMPDIR/head.moe"
     awk 'NR % 30 == 1 && NR < 62' "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/held.jsonl"
     moe-decode -m "$MOE_POCKET" "$BATS_TEST_TMPDIR/held.jsonl" -n 24 -d "head:file=$BATS_TEST_TMPDIR/head.moe" --tree "$tree" \
@@ -146,7 +147,7 @@ RUNS
     run "$python" "$BATS_TEST_DIRNAME/../bench/evict_experts_steps.py" "$cost" 15 "$BATS_TEST_TMPDIR/drafts.jsonl" \
         < "$BATS_TEST_TMPDIR/wrong"
     [ "$status" -ne 0 ]
-    # What the experts of trees taught is the same live and in replay.
+    # Knowledge from the experts of trees is the same live and in replay.
     for tree in chain "$tree"; do
         moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "model:file=$(dirname "$MOE_POCKET")/draft.moe" \
             --tree "$tree" --policy evict-experts:explore=1 --record drafts --stream "$BATS_TEST_TMPDIR/experts.moes" \
@@ -158,7 +159,7 @@ RUNS
             jq -c '[.sequence, .K, .nodes, .accepted, .policy.recall, .policy.gain]' > "$BATS_TEST_TMPDIR/replayed"
         diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
         tail -n 1 "$BATS_TEST_TMPDIR/live" | jq -e '.[4] > 0'
-        # Who knows what is accepted verifies nothing else, and is faster.
+        # With known acceptance only accepted tokens are verified, which is faster.
         moe-bench replay "$BATS_TEST_TMPDIR/experts.moes" --cost bytes --tree "$tree" --policy evict-experts:explore=1 --json \
             --policy "evict-experts:explore=1,truth=experts,file=$BATS_TEST_TMPDIR/experts.moes" \
             --policy "evict-experts:explore=1,truth=both,file=$BATS_TEST_TMPDIR/experts.moes" | jq -es '
@@ -179,7 +180,7 @@ RUNS
     assert_trouble moe-decode
     run moe-decode -m "$MOE_POCKET" -p x -n 20 -d ngram --policy evict:truth=both
     assert_trouble moe-decode
-    # With acceptance known, and drafts that cost nothing, the cut of the best rate is nearly as good as the oracle.
+    # With known acceptance, and drafts without cost, the cut with the best rate is nearly as good as the oracle.
     moe-bench replay "$folder/cascade.moes" --cost bytes --policy "oracle:file=$folder/cascade.moes,cost=bytes" --json \
         --policy "evict:truth=acceptance,file=$folder/cascade.moes" --policy evict | jq -es '
         map(select(.policy | startswith("oracle") or startswith("evict")).seconds) | .[1] < 1.02 * .[0] and .[1] < .[2]'
@@ -244,7 +245,7 @@ RUNS
     [[ $output == *"add parallel=0"* ]]
 }
 
-# The whole bench, with one prompt a task, short answers, and without the weight.
+# The whole bench, with one prompt per task, short answers, and without the large model.
 @test "the bench of the Cascade paper runs" {
     local figures= suites='tests/bench/cascade-*.json'
     [ -n "$MOE_LONG" ] || figures='figure-13 replay' suites=tests/bench/cascade-figure-13.json
@@ -260,7 +261,7 @@ RUNS
         settings=$(jq '.settings | length' "$suite")
         tasks=$(jq 'if .limits.prompts then 1 else .tasks // [1, 2, 3, 4] | length end' "$suite")
         models=$(jq '.models | length' "$suite")
-        # Every setting of a model emits what the first one does, whatever it drafts.
+        # Every setting of a model emits the first one's text, whatever it drafts.
         moe-view --json "$run" | jq -e -s --argjson settings "$settings" --argjson tasks "$tasks" --argjson models "$models" '
             [.[] | select(.type == "done")] | length == $settings * $tasks and
             (group_by(.id) | all(.[]; [.[] | .tokens] | unique | length <= $models))' || { echo "$suite"; false; }
@@ -321,7 +322,8 @@ record_tree() {
     done
 }
 
-# What such a policy can ask for must be recorded: for tr a chain with leaves at each level, for dytc two children everywhere.
+# All drafts that such a policy may request must be recorded: for tr a chain with leaves at each level, for dytc two children
+# everywhere.
 @test "replay reproduces policies that make their own trees" {
     jq -n -c '[range(1; 5) as $depth | range(pow(2; $depth)) | . as $path | [range($depth) | ($path / pow(2; .) | floor) % 2]]' \
         > "$BATS_TEST_TMPDIR/two.json"
@@ -334,7 +336,7 @@ record_tree() {
             .accepted, .emitted, .policy, ((.draft_us + .verify_us + .accept_us + .other_us) / 1000000)]' > "$BATS_TEST_TMPDIR/live"
         moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --policy "$policy" --iterations |
             jq -c '[.sequence, .K, .nodes, .accepted, .emitted, .policy, .seconds]' > "$BATS_TEST_TMPDIR/replayed"
-        # An iteration that has the time of the live one has its very tree, with the makers of all nodes.
+        # An iteration with the live one's time has exactly its tree, with the drafters of all nodes.
         jq -e -n --slurpfile live "$BATS_TEST_TMPDIR/live" --slurpfile replayed "$BATS_TEST_TMPDIR/replayed" '
             ($live | length) > 10 and ($live | map(.[:6])) == ($replayed | map(.[:6])) and any($live[]; .[2] > .[3] + 3) and
             all(range($live | length); ($live[.][6] - $replayed[.][6] | fabs) < 1e-9)'
@@ -346,14 +348,14 @@ record_tree() {
 -d $draft|dytc:most=4,warmup=2|static:file=$BATS_TEST_TMPDIR/two.json
 RUNS
     )
-    # A chain out of these trees is a run with it.
+    # A chain from these trees equals a run with it.
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 24 -d "$draft" -K 3 --stream "$BATS_TEST_TMPDIR/chain.moes" -o /dev/null
     moe-view --json --type iter "$BATS_TEST_TMPDIR/chain.moes" |
         jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .bytes]' > "$BATS_TEST_TMPDIR/live"
     moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --tree chain --policy static:K=3 --cost bytes --iterations |
         jq -c '[.sequence, .nodes, .accepted, .emitted, ((.seconds - .draft_seconds) * 1e9 | round)]' > "$BATS_TEST_TMPDIR/replayed"
     diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
-    # So is a tree of tr's out of a run that had another policy, with leaves that the recording did not go on from.
+    # So does a tree of tr from a run with another policy, with leaves that the recording did not extend.
     moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 16 -d "$draft" --temperature 0.7 --policy tr:max=3,min=0.2 \
         --stream "$BATS_TEST_TMPDIR/tr.moes" -o /dev/null
     moe-decode -m "$MOE_POCKET" -p "Tom has 3 apples" -n 16 -d "$draft" --temperature 0.7 --tree static:width=10,depth=3 \
@@ -363,7 +365,7 @@ RUNS
     moe-bench replay "$BATS_TEST_TMPDIR/levels.moes" --policy tr:max=3,min=0.2 --cost bytes --iterations |
         jq -c '[.nodes, .accepted, .emitted, ((.seconds - .draft_seconds) * 1e9 | round)]' > "$BATS_TEST_TMPDIR/replayed"
     diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
-    # Without --tree chains are recorded, and too few children are no tree of the same.
+    # Without --tree chains are recorded, and too few children do not form the same tree.
     run moe-bench replay "$folder/cascade.moes" --policy tr
     assert_trouble moe-bench
     [[ $output == *"only chains are recorded"* ]]

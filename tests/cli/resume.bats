@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
-# Batches of moe-decode: killed and gone on with, ended by signals, with prompts that are no good.
+# Batches of moe-decode: killed and resumed, ended by signals, with invalid prompts.
 
 load common
 
-# Some texts come twice or three times, so that what is drawn depends on how often; one is a chat of two turns.
+# Some texts come twice or three times, so that draws depend on the repetition; one is a chat of two turns.
 setup_file() {
     export WORK="$BATS_FILE_TMPDIR"
     local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
@@ -22,18 +22,18 @@ setup_file() {
 
 setup() { cd "$WORK"; rm -rf run; mkdir run; }
 
-# Above temperature 0, with drafts: their counts are part of what --json says.
+# Above temperature 0, with drafts: their counts are part of --json.
 settings='-q -m pocket.moe --temperature 1.6 --seed 5 -d ngram'
 decode() { moe-decode $settings "$@"; }
 
-# The records of a stream but for their times.
+# Prints the records of a stream without their times.
 timeless() {
     moe-view --json "$1" | jq -c 'select(.type | test("begin|iter|draft|done")) |
         with_entries(select(.key | test("_us$|bytes") | not))'
 }
 
-# Waits for a run in the background to have written so many bytes of a file.
-# Until the stream that is being written has a whole answer; a text's first characters come earlier.
+# Waits until a run in the background has written $2 bytes of a file, or until the stream that is being written has a whole
+# answer; a text's first characters appear earlier.
 wait_done() {
     for _ in $(seq 600); do
         ! grep -q '"done"' <(moe-view --json "$1" 2> /dev/null) || return 0
@@ -54,7 +54,7 @@ wait_for() {
 @test "a stream truncated anywhere is resumed with the same texts, counts and records" {
     local bytes at
     bytes=$(stat -c %s full.moes)
-    # Equal prompts have other texts, or a wrong count of them would not show.
+    # Equal prompts have different texts; otherwise a wrong count of repetitions would not show.
     [ "$(jq -r 'select(.id == "math-000").text' full--json | sort -u | wc -l)" -gt 1 ]
     local places="0 7 200 $((bytes / 3)) $((bytes * 2 / 3)) $((bytes - 1)) $bytes"
     [ -z "$MOE_SANITIZED" ] || places="200 $((bytes / 3))"
@@ -63,7 +63,7 @@ wait_for() {
         decode --resume run/old --stream run/new.moes p.jsonl | cmp - full
         cmp <(timeless run/new.moes) <(timeless full.moes)
     done
-    # A machine that went down may leave zeros after what was written.
+    # After a crash zeros may follow the written data.
     { head -c $((bytes / 2)) full.moes; head -c 5000 /dev/zero; } > run/old
     decode --json --resume run/old p.jsonl | cmp - full--json
     # Other drafts and threads give the same text; the resumed stream can be resumed.
@@ -89,11 +89,12 @@ wait_for() {
         cmp <(timeless run/parts.moes | jq -c "$alone") <(timeless run/whole.moes | jq -c "$alone")
     done
     [ "$(jq -c .id run/whole | sort -u | wc -l)" -gt 5 ]
-    # Of equal chats some have equal second turns, as a first answer is one of two tokens; their random numbers do not depend on that.
+    # Some equal chats have equal second turns, because a first answer is one of two tokens; their random numbers do not depend
+    # on it.
     for part in 1 2 3 4 5 6; do echo '{"turns": ["Hello.", "And then?"], "max_tokens": 1}'; done > run/chats.jsonl
     for part in 1 2 3; do decode --json --top-k 2 --shard $part/3 run/chats.jsonl; done > run/parts
     decode --json --top-k 2 run/chats.jsonl | cmp - run/parts
-    # A part is gone on with as the same part only.
+    # A part is resumed only as the same part.
     head -c $(($(stat -c %s run/2.moes) / 2)) run/2.moes > run/old
     decode --json --keep-going --shard 2/4 --resume run/old run/p.jsonl | cmp - <(decode --json --keep-going --shard 2/4 run/p.jsonl)
     run decode --keep-going --shard 3/4 --resume run/old run/p.jsonl
@@ -125,7 +126,7 @@ wait_for() {
     done
     decode --json --resume $old --stream run/end.moes p.jsonl | cmp - full--json
     moe-view --verify run/end.moes
-    # A run of the same name tells of what another one left, and keeps it until it is over; when it is ended early, longer.
+    # A run with the same name notes an earlier one's leftovers and keeps them until it ends; also if it is interrupted.
     mkfifo run/in
     moe-decode -m pocket.moe -n 1 --stream run/0.moes < run/in > run/x.txt 2> run/said &
     pid=$!
@@ -160,7 +161,7 @@ wait_for() {
         grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; this continues from there: $again\$" run/said
         [ "$(wc -l < run/said)" = 1 ]
         [ "$(ls run)" = "$(printf 'old.json\nold.moes\nsaid')" ]
-        # The text at work is there as far as it came, and says so.
+        # The current text is written as far as it was decoded, and marked as incomplete.
         [ "$(tail -n 1 run/old.json | jq -r .finish_reason)" = abort ]
         run moe-view --json run/old.moes
         [ "$status" -eq 2 ]
@@ -172,7 +173,7 @@ wait_for() {
         decode --json --ignore-eos -n 300 some.jsonl --resume run/old.moes -o run/new.json
         cmp whole run/new.json
         head -n 1 run/new.json | cmp - <(head -n 1 run/old.json) || [ "$(wc -l < run/old.json)" = 1 ]
-        # What the note names works as typed; finished, nothing is decoded again, and the stream stays.
+        # The command in the note works as printed; nothing is decoded again once finished, and the stream stays.
         $(sed 's/.*from there: //' run/said) 2> /dev/null
         cmp run/new.json run/old.json
         moe-view --verify run/old.moes
@@ -194,11 +195,11 @@ wait_for() {
     for _ in $(seq 200); do [ -z "$(ls run | grep tmp)" ] || break; sleep 0.02; done
     sleep 0.1
     kill -TERM $pid
-    kill -TERM $pid                             # two at once are one; and a long prompt is not waited for
+    kill -TERM $pid                             # two signals at once are one; and a long prompt is not waited for
     wait $pid || [ $? = 143 ]
     [ "$(ls run)" = "$(printf 'long.jsonl\nx.txt')" ]
     [ ! -s run/x.txt ]
-    # A reader that takes nothing holds it up: the first signal waits for that, the second does not.
+    # A reader that does not read blocks it: the first signal waits for that, the second does not.
     mkfifo run/full
     moe-decode $settings --ignore-eos -n 1900 -p NAME --stream - > run/full &
     pid=$!
@@ -278,7 +279,7 @@ WRONG
         done
         rm run/*
     done
-    # The longest counts, unless a whole stream was being replaced.
+    # The longest remainder counts, unless a whole stream was being replaced.
     head -c $((bytes / 3)) full.moes > run/x.moes.part
     head -c $((bytes / 2)) full.moes > run/x.moes
     texts() { { moe-view --json -t done "$1" 2> /dev/null || true; } | wc -l; }
@@ -290,7 +291,7 @@ WRONG
     moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: $third .* reused"
     cmp run/text full
     rm run/*
-    # One command line serves the first run, too; a link's target is what is replaced.
+    # One command line serves the first run, too; a link's target is replaced.
     ln -s z.moes run/link
     moe-decode ${settings/-q/} --resume run/link --stream run/link p.jsonl 2> run/said | cmp - full
     grep -q 'run/link: has no finished texts of an earlier run; all texts are decoded' run/said
@@ -308,7 +309,7 @@ WRONG
     done
     head -n 2 p.jsonl > run/good.jsonl
     run sh -c 'cat bad.jsonl | moe-decode -q -m pocket.moe | wc -l'
-    [ "${lines[-1]}" -ge 2 ]                     # what comes through a pipe cannot be read twice
+    [ "${lines[-1]}" -ge 2 ]                     # a pipe cannot be read twice
     code=0
     decode -c 512 --keep-going --stream run/old.moes bad.jsonl > run/text 2> run/said || code=$?
     [ $code = 1 ]
@@ -319,7 +320,7 @@ WRONG
     jq -r '.[1]' run/failed | sed 's/^/moe-decode: /' | cmp - <(head -n 3 run/said)
     decode -c 512 --keep-going --json bad.jsonl > run/json 2> /dev/null || true
     [ "$(jq -r 'select(.finish_reason == "error") | .id' run/json | paste -sd,)" = 2,long,empty ]
-    # Mended, they are decoded where they stand; equal prompts count as they would have.
+    # Once corrected, they are decoded at their place; equal prompts count as they would have.
     sed '3s/.*/{"prompt": "NAME", "max_tokens": 9}/; 5d; 6s/""/"NAME"/' bad.jsonl > mended.jsonl
     decode -c 512 mended.jsonl > run/want
     decode -c 512 --resume run/old.moes --stream run/new.moes mended.jsonl | cmp - run/want

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# tests/run-bats itself: nothing that goes wrong in a file of tests is passed over.
+# tests/run-bats itself: it reports every way in which a file of tests can fail.
 
 load common
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The model as its own drafter, as it is typed: what it leaves out shows in bytes and acceptance, never in the text; and what
-# settings cannot be.
+# The model as its own drafter, from the command line: skipped parts show in bytes and acceptance, never in the text; and
+# invalid settings.
 
 load common
 
@@ -16,7 +16,7 @@ setup_file() {
 setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
-# A sum over all iterations: STREAM, key.
+# Prints a sum over all iterations: STREAM, key.
 total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | add"; }
 
 @test "self-drafts do not change the text, and read only the included parts" {
@@ -30,7 +30,7 @@ total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | ad
             --argjson whole "$(total none.moes .bytes)" --argjson tokens "$(total none.moes 1)" \
             '$read / $drafted < $whole / $tokens'
     done
-    # Quantised experts of the same weights say nearly always what the model says.
+    # Quantised experts of the same weights nearly always predict the model's token.
     decode -d self:experts=q4.moe -K 1 --stream near.moes -o near.txt
     decode -d self:exit=3 -K 1 --stream far.moes -o far.txt
     [ "$(total near.moes .accepted)" -gt "$(total far.moes .accepted)" ]
@@ -59,7 +59,7 @@ total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | ad
 
 @test "layers before an exit are read once, for draft and verification" {
     decode -d self:exit=4 -K 3 --stream exit.moes -o exit.txt
-    decode -d self:exit=4,topk=3 -K 3 --stream again.moes -o again.txt        # leaves out more, so nothing is gone on from
+    decode -d self:exit=4,topk=3 -K 3 --stream again.moes -o again.txt        # skips more, so no row is resumed
     cmp exit.txt again.txt
     jq -n -e --argjson once "$(total exit.moes .bytes)" --argjson iterations "$(total exit.moes 1)" \
         --argjson twice "$(total again.moes .bytes)" --argjson more "$(total again.moes 1)" '$once / $iterations < $twice / $more'

@@ -1,4 +1,4 @@
-# moe-bench simulate: hits and times had again by another program, routes by moe-coact, and what it refuses.
+# moe-bench simulate: hits and times recomputed by another program, routes checked by moe-coact, and refused input.
 load common
 
 setup_file() {
@@ -52,7 +52,7 @@ LINKS
 
 @test "policies over local routes: another program gives the same counts and seconds" {
     local skew
-    # No two events of this machine fall on one instant, where rounding decides which is first.
+    # No two events of this machine coincide, where rounding would decide which is first.
     jq '.link.latency_us = 3.1378213 | .fast.expert_us = 9.0123457 | .slow.expert_us = 90.0712347 | .slow.token_us = 11.0041234' \
         "$folder/small.json" > "$BATS_TEST_TMPDIR/uneven.json"
     for skew in local local-olmoe mild; do
@@ -107,7 +107,7 @@ LINKS
     moe-profile -q -m "$MOE_POCKET" -n 40 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
     simulate --forecasts "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
     "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
-    # What states would say has the machine's share of the truth, of the tokens that the draft phase goes through.
+    # Forecasts from states have the machine's share of hits, for the tokens of the draft phase.
     jq '.draft.length = 1' "$folder/small.json" > "$BATS_TEST_TMPDIR/short.json"
     moe-bench simulate --machine "$BATS_TEST_TMPDIR/short.json" --forecasts --texts 1 -n 400 --json | jq -e -s '
         [.[] | select(.most == 16)] | (.[] | select(.source == "next-layer") | .recall > 0.6 and .recall < 0.75) and
@@ -129,7 +129,7 @@ LINKS
         "$(simulate --texts 1 -n 24 --system utility:K=1 --json | jq .tokens_per_second)" ]
     [ "$(simulate --texts 1 -n 24 --figure cached --json | jq -s '.[] | select(.series == "lru" and .x == 0.17) | .y')" = \
         "$(simulate --texts 1 -n 24 --cached 0.17 --system lru --json | jq .tokens_per_second)" ]
-    # What is busy when, added up, is what the systems say of all forwards, where there is one.
+    # Busy times over all forwards add up to the systems' totals.
     for system in static-split-draft utility sp-moe; do
         simulate --texts 1 -n 4 --figure pipelines --json > "$BATS_TEST_TMPDIR/spans"
         simulate --texts 1 -n 4 --system $system --json | jq -e --arg of $system --slurpfile span "$BATS_TEST_TMPDIR/spans" '

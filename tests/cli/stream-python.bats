@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The lines of Python in moe-stream(5) read what these commands write.
+# The lines of Python in moe-stream(5) read the streams of these commands.
 
 load common
 

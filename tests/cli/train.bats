@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# moe-draft-train train as it is typed: heads that draft, the same bytes with any threads and after any death, and bad input.
+# moe-draft-train train from the command line: heads that draft, the same bytes with any threads and after any interruption, and
+# bad input.
 
 load common
 
@@ -14,10 +15,10 @@ setup() { cd "$WORK"; }
 
 train() { moe-draft-train train -q -m pocket.moe "$@"; }
 
-# Its loss at a step of a train stream.
+# Prints the loss at a step of a train stream.
 loss() { moe-view --json --type step "$1" | jq -s "(.[$2:] | map(.loss) | add / length)"; }
 
-# It fails with one line that says $1, and writes no head.
+# The command fails with one line that contains $1, and writes no head.
 refuses() {
     local words=$1
     shift
@@ -37,7 +38,7 @@ refuses() {
     [ "$(moe-view --json --type step one.moes | jq -s length)" = 18 ]
     jq -en "$(loss one.moes -4) < 0.8 * $(moe-view --json --type step one.moes | jq -s '.[0].loss')"
     [ ! -e one.moe.checkpoint ]
-    # what it drafts changes nothing, and some of it is right
+    # its drafts change nothing, and some are accepted
     tail -n 2 "$MOE_MODELS/pocket/calib.jsonl" > asked.jsonl
     moe-decode -q -m pocket.moe -n 40 asked.jsonl > plain.txt
     moe-decode -q -m pocket.moe -n 40 --draft head:file=one.moe asked.jsonl --stream run.moes > drafted.txt
@@ -97,7 +98,7 @@ END
     cmp texts.moe file.moe
     cmp texts.moe pipe.moe
     cmp texts.moe stream.moe
-    # as do shards, each a file
+    # shards do, too, each a file
     moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 -o first.moes <(head -n 7 texts.jsonl)
     moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 -o second.moes <(tail -n +8 texts.jsonl)
     train $options first.moes second.moes -o shards.moe
@@ -115,7 +116,7 @@ END
     done > two.jsonl
     moe-profile features -q -m pocket.moe --dtype f32 two.jsonl -o two.moes
     for arch in ${MOE_LONG:+jakiro} jakiro_star; do             # unit/trainer has other kinds
-        for on in host emu; do                                  # a stream has the model's states: it is not there itself
+        for on in host emu; do                                  # a stream has the model's states: the model is not needed
             MOE_EMU_MEMORY=32000000 moe-draft-train train -v -m pocket.moe --device $on --arch $arch --rate 0.002 --batch 1 \
                 --cut 16 --steps 2 two.moes -o $on.moe --stream $on.moes 2> said
             moe-view --json --type step $on.moes | jq -s 'map(.loss)' > $on.losses
@@ -146,7 +147,7 @@ END
         cmp threads-1.moe threads-2.moe
         cmp threads-1.moe threads-3.moe
     done
-    # in parts it is another sum, and both are of the same gradient
+    # in parts the sum is another one, of the same gradient
     train --arch hydra --steps 3 --batch 3 texts.jsonl -o whole.moe --stream whole.moes
     train --arch hydra --steps 3 --batch 3 --micro-batch 1 texts.jsonl -o parts.moe --stream parts.moes
     refute cmp -s whole.moe parts.moe
@@ -159,7 +160,7 @@ END
     train $options texts.jsonl -o whole.moe --stream whole.moes
     moe-view --json --type eval whole.moes | jq -se 'min_by(.loss) | .step == 8'
     rm -f part.moe* part.best.moe said
-    # each time after it has gone on, and has written a checkpoint or more; the last time one that has a best head
+    # killed after it has resumed and written at least one checkpoint; the last time one with a best head
     kills=${MOE_LONG:+20}
     for ((kill = ${kills:-3}; kill > 0; kill--)); do
         touch mark
@@ -175,7 +176,7 @@ END
     cmp whole.moe part.moe
     cmp whole.best.moe part.best.moe
     [ ! -e part.moe.checkpoint ]
-    # its stream has the whole training, each step once, and nothing of it lies beside
+    # its stream has the whole training, each step once, and no other file is left
     for type in step eval; do
         cmp <(moe-view --json --type $type whole.moes | jq -c 'del(.i, .seconds)') \
             <(moe-view --json --type $type part.moes | jq -c 'del(.i, .seconds)')
@@ -190,13 +191,13 @@ END
         --stream judged.moes 2> said
     moe-view --json --type eval judged.moes > evals
     [ "$(jq -sc 'map(.step)' evals)" = "[3,6,7]" ]
-    # the best is the head after so many steps: one that was trained no further has these bytes
+    # the best head is the one after so many steps: a run of that length has these bytes
     best=$(jq -s 'min_by(.loss) | .step' evals)
     jq -se 'map(.best) as $b | [foreach .[].loss as $l (1e9; [., $l] | min; . == $l)] == $b' evals
     grep "judged.best.moe: the best, after step $best, with a validation loss of" said
     train --arch eagle1 --steps "$best" --rate 0.02 --warmup 0 --schedule constant --seed 3 --validation 0.2 texts.jsonl -o best.moe
     cmp best.moe judged.best.moe
-    # what is kept apart is not learnt: which of these texts it is changes nothing, and its loss is what a step on it would have
+    # validation texts are not learnt: which texts they are changes nothing, and their loss equals that of a step on them
     moe-profile features -q -m pocket.moe --dtype f32 --validation 0.2 texts.jsonl -o split.moes
     train $options --validate-every 3 split.moes -o stream.moe --best kept.moe --stream stream.moes
     cmp judged.moe stream.moe
@@ -212,7 +213,7 @@ END
     train --from judged.moe --steps 1 --batch "$count" apart.jsonl -o step.moe --stream step.moes
     train --from judged.moe --rate 0 --steps 1 --batch "$count" --validation 0.2 texts.jsonl -o same.moe --stream same.moes
     jq -en "$(moe-view --json --type eval same.moes | jq .loss) as \$a | $(loss step.moes 0) as \$b | (\$a - \$b) | fabs < 1e-5 * \$b"
-    # and what is asked for in vain is refused
+    # requests without effect are refused
     refuses "--validation 1e-09: selects none of 24 texts" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
     refuses "all are kept apart" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
     refuses "--best: there are no validation texts" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
@@ -266,12 +267,12 @@ END
     run moe-draft-train train -q -m pocket.moe --rate 0.1 $options --resume -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *"made with other options or texts: rate 5e-05, not 0.1; give the same ones, or remove it" ]]
-    # the same texts, but their states are rounded
+    # the same texts, but with rounded states
     moe-profile features -q -m pocket.moe --layers kangaroo texts.jsonl -o rounded.moes
     run moe-draft-train train -q -m pocket.moe --arch kangaroo --epochs 3000 rounded.moes --resume -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *"made with other options or texts: "*"states-in f32, not bf16; give the same ones, or remove it" ]]
-    # nor are answers of the model's own the same texts, nor is another shape the same head
+    # answers of the model's own are other texts, and another shape is another head
     run moe-draft-train train -q -m pocket.moe $options -n 5 --noise 0.2 --kv-heads 3 --resume -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *": kv-heads 6, not 3; other texts; noise 0, not 0.2; give"* ]] || { echo "$output"; false; }
@@ -286,7 +287,7 @@ END
     [[ $output == *"is truncated, or of another head; remove it to start over" ]]
 }
 
-# Peak of the memory of a command, in MiB, pages of mapped files included.
+# Prints the peak of a command's memory, in MiB, pages of mapped files included.
 peak() {
     python3 -c 'import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench report on train streams: every figure had again by another program, all forms, and what is no report.
+# moe-bench report on train streams: every figure recomputed by another program, all forms, and refused streams.
 
 load common
 
@@ -20,7 +20,7 @@ again() { "$python" "$BATS_TEST_DIRNAME/../bench/retraining.py" "$@"; }
     for type in run part eval spread curve; do grep -q "^{\"type\":\"$type\"" report.jsonl; done
     moe-bench report --json < train.moes > one.jsonl
     refute grep spread one.jsonl
-    # a value that is wrong is noticed, and a row that is missing
+    # a wrong value and a missing row are detected
     sed '1s/"loss_last":0/"loss_last":1/' report.jsonl > wrong.jsonl
     refute again wrong.jsonl train.moes train-2.moes train-jakiro.moes
     sed '$d' report.jsonl > wrong.jsonl
@@ -41,7 +41,7 @@ again() { "$python" "$BATS_TEST_DIRNAME/../bench/retraining.py" "$@"; }
     for words in "all runs" validation "drafts right so far, at the best" "smooth_l1" "tokens per iteration" "token 5" "learning rate"; do
         grep -q ">[^<]*$words" curves.svg
     done
-    # points are drawn where they are, within a frame of 360 by 260: what is bold is drawn last
+    # points are drawn at their coordinates, within a frame of 360 by 260: bold curves are drawn last
     moe-bench report --svg train.moes > one.svg
     moe-bench report --json train.moes > one.jsonl
     "$python" - one.svg one.jsonl <<'PY'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-bench tune, and --settings: what is kept follows from what was measured, and settings change the drafts, not the text.
+# moe-bench tune, and --settings: the kept settings follow from the measurements, and settings change the drafts, not the text.
 
 load common
 
@@ -14,7 +14,7 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-# made OPTIONS: a file of settings for the pocket model, as tune would write it.
+# made OPTIONS: writes a settings file for the pocket model, as tune would.
 made() {
     jq -n --arg index "$(moe-view --json pocket.moe | jq -r 'select(.type == "model").index_sha256')" --argjson options "$1" \
         '{settings: 1, model: {index: $index}, options: $options}'
@@ -29,7 +29,8 @@ refuse() {
 
 @test "tune keeps changes that gained in both orders, and records its measurements" {
     moe-bench tune -m pocket.moe -n 6 --prompts 2 --curve-seconds 0 prompts.jsonl -o s.json 2> said
-    # Every drafter with every length, each against what was in force; kept where both orders gained 3 % with the same tokens.
+    # Every drafter with every length is compared with the settings in force; it is kept if both orders gained 3 % with the same
+    # tokens.
     jq -e '.settings == 1 and (.tried | map(.change)) == ["auto"] + ([("model:file=draft.moe", "self", "suffix", "ngram")
             | . as $draft | (2, 4, 8) | "\($draft) -K \(.)"])
         and all(.tried[]; .same and (.ratio | length) == (if .ratio[0] >= 1.03 then 2 else 1 end)
@@ -43,7 +44,7 @@ refuse() {
         and (.drafters | map(.draft | split(":")[0])) == ["model", "self", "suffix", "ngram"]
         and all(.drafters[]; .accepted <= .verified and .seconds_per_draft >= .seconds_per_level)' s.json
     [ "$(grep -c 'times the tokens/s of none\|times the tokens/s of' said)" = 13 ]
-    # It is a cost table, too.
+    # The file is a cost table, too.
     moe-decode -q -m pocket.moe -n 12 -d ngram -K 4 --record drafts --stream drafts.moes -o text prompts.jsonl
     moe-bench replay --policy static:K=2 --cost s.json drafts.moes | grep -q static
     moe-decode -q -m pocket.moe -n 12 --settings s.json prompts.jsonl | cmp - text

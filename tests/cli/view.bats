@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# moe-view: the same stream as lines, JSON and CSV; and what is not whole is never called whole.
+# moe-view: the same stream as lines, JSON and CSV; an incomplete stream is never called complete.
 
 load common
 
@@ -11,13 +11,13 @@ setup() {
 
 teardown() { rm -rf "$scratch"; }
 
-# Runs it; it must succeed, and print $output in the lines of $lines.
+# Runs it; it must succeed; sets $lines from $output.
 fine() {
     run "$@"
     [ "$status" -eq 0 ] || { echo "exit $status: $*: $output"; return 1; }
 }
 
-# One line on stderr, exit 2, and that line says $1. What went to stdout is left in the file stdout.
+# One line on stderr that contains $1, and exit 2. Standard output is left in the file stdout.
 refused() {
     local words=$1 status=0
     shift
@@ -92,7 +92,7 @@ PY
 row = next(csv.DictReader(sys.stdin))
 assert None not in row and row["policy"] == "{\"K\": 2, \"phase\": \"set\", \"utility\": 1.25}", row' <<< "$output"
     [[ ${lines[1]} == *',123456789012,'* ]]
-    # An iteration says what it is one of: the setting of a bench stream, the prompt, and its number in that text.
+    # An iteration names its setting in a bench stream, its prompt, and its number in that text.
     echo '{"model": "'"$MOE_POCKET"'", "prompts": "two.jsonl", "options": {"max-tokens": 3, "ignore-eos": true},
         "settings": [{"name": "a, b"}, {"name": "K2", "draft": "ngram", "draft-length": 2}], "repetitions": 2,
         "measure-seconds": 0, "warm-up": 0}' > suite.json
