@@ -233,7 +233,6 @@ static int read_calibration(const struct run *run, const char *model, struct err
 static int open_model(struct run *run, struct err *err)
 {
     struct decode_args *args = run->args;
-    const struct budget_options options_of_budget = budget_options_of(&args->settings, args->force);
     struct session_options session = args->session;
     struct stream_model model;
     struct text note = {0};
@@ -256,7 +255,7 @@ static int open_model(struct run *run, struct err *err)
     if (run->session->chat_fault.code && !args->prompts.chat_template)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
     session_stream_model(run->session, &model);
-    int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);
+    int rc = budget_open(&run->budget, &args->settings, args->force, &model, &note, err);
     console_notes(run->console, &note);
     text_free(&note);
     if (rc || decode_lossless_label(&args->settings, run->budget, &run->session->caching, &run->departure, &run->why, err))

@@ -138,7 +138,7 @@ static const struct train_args train_defaults = {
     .loss = {.token_weight = 0.1, .const_feature = 0.5, .const_token = 0.5, .steps = 7, .decay = 0.8},
     .arch = NOT_GIVEN, .rate = NOT_GIVEN, .beta1 = NOT_GIVEN, .beta2 = NOT_GIVEN, .decay = NOT_GIVEN, .clip = NOT_GIVEN,
     .clipping = NOT_GIVEN, .schedule = NOT_GIVEN, .epochs = 1, .warmup = 0.05, .batch = 4, .minutes = 5,
-    .data = {.cut = 2048, .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE}}};
+    .data = {.cut = 2048, .settings = DECODE_DEFAULTS_OF(0)}};
 
 struct training {
     const struct train_args *args;

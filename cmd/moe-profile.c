@@ -55,8 +55,7 @@ static const struct opt_rule profile_rules[] = {
 static const struct operand profile_operands[] = { OPERAND_ANY("PROMPTS", struct profile_args, inputs), OPERAND_END };
 
 static const struct profile_args profile_defaults = {
-    .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE},
-    .record = "route", .parallel = 1 };
+    .settings = DECODE_DEFAULTS_OF(0), .record = "route", .parallel = 1 };
 
 /* Prints a summary: the number of tokens, and the most used experts. */
 static int write_table(const struct profile *profile, const char *path, struct err *err)
@@ -99,11 +98,10 @@ static int open_writer(struct writer **out, const struct session *session, const
 static int open_budget(struct budget **out, const struct session *session, const struct profile_args *args,
                        const struct console *console, struct err *err)
 {
-    struct budget_options options = budget_options_of(&args->settings, args->force);
     struct stream_model model;
     struct text note = {0};
     session_stream_model(session, &model);
-    int rc = budget_open(out, &options, &model, &note, err);
+    int rc = budget_open(out, &args->settings, args->force, &model, &note, err);
     console_notes(console, &note);
     text_free(&note);
     return rc;

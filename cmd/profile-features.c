@@ -46,13 +46,13 @@ const struct opt features_options[] = {
     OPT_END };
 
 const struct opt_rule features_rules[] = {
-    {OPT_NEEDS, "draft|stop|ignore-eos|temperature|top-k|top-p|min-p", "max-tokens", "no answers are generated"},
+    {OPT_NEEDS, "draft|stop|ignore-eos|temperature|" SAMPLING_FILTERS, "max-tokens", "no answers are generated"},
     {OPT_EXCLUSIVE, "layers|for", NULL, NULL}, {OPT_NEEDS, "force", "for", "no head is named"},
     SESSION_RULES, DECODE_TEXT_RULES, OPT_RULES_END };
 
 const struct operand features_operands[] = { OPERAND_ANY("TEXTS", struct features_args, inputs), OPERAND_END };
 
-const struct features_args features_defaults = {.settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE}};
+const struct features_args features_defaults = {.settings = DECODE_DEFAULTS_OF(0)};
 
 /* Selects the states named by --layers or --for. */
 static int choose_states(struct head_states *out, const struct features_args *args, const struct model *target,

@@ -83,21 +83,11 @@ static int find_machine(struct run *run, int number, struct err *err)
     return 0;
 }
 
-static bool same_stops(const struct strings *a, const struct strings *b)
-{
-    for (int i = 0; i < a->count && a->count == b->count; i++)
-        if (strcmp(a->items[i], b->items[i]) != 0)
-            return false;
-    return a->count == b->count;
-}
-
 /* Returns whether two settings have the same settings of sampling and of stopping, so that they should give the same text. */
 static bool samples_alike(const struct decode_settings *a, const struct decode_settings *b)
 {
-    if (a->max_tokens != b->max_tokens || a->ignore_eos != b->ignore_eos || !same_stops(&a->stop, &b->stop) ||
-        a->temperature != b->temperature)
-        return false;
-    return a->temperature == 0 || (a->top_k == b->top_k && a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed);
+    const bool greedy = a->filter.temperature == 0 && b->filter.temperature == 0;
+    return !decode_settings_differ(a, b, greedy ? SETTING_LIMIT | SETTING_ENDING : SETTING_TEXT);
 }
 
 static int find_reference(const struct run *run, const struct ready_setting *ready, int number, struct err *err)

@@ -158,8 +158,7 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
         return -1;
     if (limit && (ready->settings.max_tokens < 0 || ready->settings.max_tokens > limit))
         ready->settings.max_tokens = limit;
-    const struct budget_options budget = budget_options_of(&ready->settings, force);
-    if (budget_open(&ready->budget, &budget, &model, note, err))
+    if (budget_open(&ready->budget, &ready->settings, force, &model, note, err))
         return -1;
     const int texts = suite->settings[setting].parallel;
     struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,

@@ -391,3 +391,38 @@ void opt_free(const struct subcommand *subcommand, void *args)
         if (operand->kind == OPERAND_KIND_ANY || operand->kind == OPERAND_KIND_SOME)
             mem_free(&((struct strings *)((char *)args + operand->offset))->items);
 }
+
+json_t *strings_json(const struct strings *strings)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < strings->count; i++)
+        if (json_array_append_new(list, json_string(strings->items[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+json_t *opt_json(const struct opt *option, const void *args)
+{
+    const void *field = (const char *)args + option->offset;
+    const enum opt_kind kind = option->kind;
+    if (kind == OPT_KIND_STRING || kind == OPT_KIND_INPUT || kind == OPT_KIND_OUTPUT) {
+        const char *text = *(const char *const *)field;
+        return text ? json_string(text) : json_null();
+    }
+    return kind == OPT_KIND_FLAG ? json_boolean(*(const bool *)field)
+         : kind == OPT_KIND_FLOAT ? json_real(*(const double *)field)
+         : kind == OPT_KIND_STRINGS ? strings_json(field)
+         : kind == OPT_KIND_SIZE || kind == OPT_KIND_UINT64 ? json_integer((json_int_t)*(const uint64_t *)field)
+                                                            : json_integer(*(const int *)field);
+}
+
+bool opt_equal(const struct opt *option, const void *a, const void *b)
+{
+    json_t *one = opt_json(option, a), *other = opt_json(option, b);
+    const bool equal = json_equal(one, other);
+    json_decref(one);
+    json_decref(other);
+    return equal;
+}

@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "common/base/err.h"
 
 enum opt_kind {
@@ -52,7 +54,8 @@ struct opt {
     char letter;
     const char *name, *argument, *help;
     size_t offset;
-    double min, max;             /* exact for every int and size below 2^53; min 1 of an output: kept, of an input: resumed */
+    double min, max;             /* exact for every int and size below 2^53; min 1 of an output: kept, of an input: resumed;
+                                  * min of a group: its part */
     const char *const *choices;     /* ends with NULL */
     const char *(*word)(int index, const char **summary);       /* of a string: known words, NULL after the last */
 };
@@ -97,7 +100,9 @@ struct opt {
     {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL, NULL}
 /* The options up to the next title form a group in --help and a section of the man page. A title may occur again; the options
  * after it join the same group. */
-#define OPT_GROUP(title) {OPT_KIND_GROUP, 0, "", NULL, title, 0, 0, 0, NULL, NULL}
+#define OPT_GROUP(title) OPT_GROUP_OF(title, 0)
+/* part: a number for the code that reads the table. */
+#define OPT_GROUP_OF(title, part) {OPT_KIND_GROUP, 0, "", NULL, title, 0, part, 0, NULL, NULL}
 #define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL, NULL}
 
 /* Options common to several commands. */
@@ -105,6 +110,9 @@ struct opt {
     OPT_COUNT('j', "threads", args, field, 1, 256, "work with N threads; all processors if not given")
 #define OPT_DEVICE(args, field) \
     OPT_STRING(0, "device", args, field, "auto|host|cuda|cuda:N|ref", "device to compute on")
+#define OPT_ISA(args, field) \
+    OPT_STRING(0, "isa", args, field, "NAME", \
+               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain")
 #define OPT_SEED(args, field) OPT_UINT64(0, "seed", args, field, "start the random numbers from N")
 
 /* The words of a command line that are not options. */
@@ -140,6 +148,14 @@ void opt_free(const struct subcommand *subcommand, void *args);
 /* Calls `visit` for each input file, with the name of its option or operand; stops at the first failure. */
 typedef int opt_visitor(const void *context, const char *name, const char *path, struct err *err);
 int opt_inputs(const struct subcommand *subcommand, const void *args, opt_visitor *visit, const void *context, struct err *err);
+
+/* Returns the value of an option as the struct has it: a choice and the word auto are their integers, a missing text is null,
+ * texts are a list. NULL: no memory, or a text is not UTF-8. */
+json_t *opt_json(const struct opt *option, const void *args);
+json_t *strings_json(const struct strings *strings);
+
+/* Returns whether an option has the same value in both structs; false without memory. */
+bool opt_equal(const struct opt *option, const void *a, const void *b);
 
 /* Returns the option with that long name (`length` bytes) or letter, of the subcommand or the console; NULL if none. */
 const struct opt *opt_find(const struct subcommand *subcommand, const char *name, size_t length);

@@ -7,14 +7,14 @@
 #include "common/route/ranking.h"
 #include "common/stream/reader.h"
 
-static int read_ranking(struct ranking **out, struct budget *budget, const struct budget_options *options,
+static int read_ranking(struct ranking **out, struct budget *budget, const struct decode_settings *settings, bool force,
                         const struct stream_model *model, struct text *note, struct err *err)
 {
     struct ranking *ranking = NULL;
     struct reader *in = NULL;
     int rc = -1;
-    if (reader_open(&in, options->rank, STREAM_RANK, NULL, err) ||
-        ranking_check_model(in, model, options->force, note, err) || ranking_read(&ranking, in, err) ||
+    if (reader_open(&in, settings->rank, STREAM_RANK, NULL, err) ||
+        ranking_check_model(in, model, force, note, err) || ranking_read(&ranking, in, err) ||
         header_copy(&budget->source, reader_header(in), err))
         goto done;
     *out = ranking;
@@ -26,7 +26,7 @@ done:
     return rc;
 }
 
-static int recommended(int32_t *size, const struct ranking *ranking, const struct budget_options *options, struct err *err)
+static int recommended(int32_t *size, const struct ranking *ranking, const struct decode_settings *settings, struct err *err)
 {
     if (!ranking)
         return err_set(err, ERR_INPUT, "`rank' needs --rank FILE, a rank stream that recommends budgets");
@@ -34,7 +34,7 @@ static int recommended(int32_t *size, const struct ranking *ranking, const struc
         if (ranking->budget[layer] < 1)
             return err_set(err, ERR_INPUT, "%s recommends no budget for layer %d; make it with moe-coact rank-experts "
                            "--budget B",
-                           options->rank, layer);
+                           settings->rank, layer);
         size[layer] = ranking->budget[layer];
     }
     return 0;
@@ -127,32 +127,32 @@ static int read_rank(enum plan_ranking *out, const char *rank, struct err *err)
     return 0;
 }
 
-int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,
+int budget_open(struct budget **out, const struct decode_settings *settings, bool force, const struct stream_model *model,
                 struct text *note, struct err *err)
 {
-    if (!options->budget) {
-        if (options->rank || options->phase)
+    if (!settings->budget) {
+        if (settings->rank || settings->budget_phase)
             return err_set(err, ERR_INPUT, "--%s: says which experts to keep, but not how many; add --budget B",
-                           options->rank ? "rank" : "budget-phase");
+                           settings->rank ? "rank" : "budget-phase");
         *out = NULL;
         return 0;
     }
     if (model->moe_layers < 1 || model->experts < 1)
         return err_set(err, ERR_INPUT, "--budget: the model has no experts; leave the option out");
     enum plan_ranking by;
-    if (read_rank(&by, options->rank, err))
+    if (read_rank(&by, settings->rank, err))
         return -1;
     struct budget *budget = mem_alloc(1, sizeof *budget, err);
     struct ranking *ranking = NULL;
     int rc = -1;
     if (!budget || !(budget->size = mem_alloc((size_t)model->moe_layers, sizeof *budget->size, err)))
         goto done;
-    if (by == PLAN_STATIC && read_ranking(&ranking, budget, options, model, note, err))
+    if (by == PLAN_STATIC && read_ranking(&ranking, budget, settings, force, model, note, err))
         goto done;
-    bool asked = !strcmp(options->budget, "rank"), automatic = !strncmp(options->budget, "auto", 4);
-    if (asked ? recommended(budget->size, ranking, options, err)
-              : automatic ? open_governor(budget, options->budget, model, err)
-              : budget_parse(budget->size, options->budget, model->moe_layers, model->experts, note, err)) {
+    bool asked = !strcmp(settings->budget, "rank"), automatic = !strncmp(settings->budget, "auto", 4);
+    if (asked ? recommended(budget->size, ranking, settings, err)
+              : automatic ? open_governor(budget, settings->budget, model, err)
+              : budget_parse(budget->size, settings->budget, model->moe_layers, model->experts, note, err)) {
         err_at(err, "--budget");
         goto done;
     }
@@ -160,10 +160,10 @@ int budget_open(struct budget **out, const struct budget_options *options, const
         budget->order = ranking->order;
         ranking->order = NULL;
     }
-    budget->plan = (struct expert_plan){ .ranking = by, .mode = (enum budget_mode)options->mode,
+    budget->plan = (struct expert_plan){ .ranking = by, .mode = (enum budget_mode)settings->budget_mode,
                                          .moe_layers = model->moe_layers, .experts = model->experts, .budget = budget->size,
                                          .order = budget->order };
-    if (set_phases(budget, options->phase, err)) {
+    if (set_phases(budget, settings->budget_phase, err)) {
         err_at(err, "--budget-phase");
         goto done;
     }

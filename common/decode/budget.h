@@ -31,19 +31,6 @@
 #include "common/session/settings.h"
 #include "common/stream/header.h"
 
-struct budget_options {
-    const char *budget;         /* NULL: none */
-    const char *rank;           /* NULL: router */
-    const char *phase;          /* NULL: decode */
-    int mode;                   /* enum budget_mode */
-    bool force;
-};
-
-static inline struct budget_options budget_options_of(const struct decode_settings *settings, bool force)
-{
-    return (struct budget_options){settings->budget, settings->rank, settings->budget_phase, settings->budget_mode, force};
-}
-
 struct budget {
     struct expert_plan plan;            /* its arrays belong to the budget */
     bool decodes, verifies, drafts;     /* forwards to which it applies: of one token, with a draft, of the draft model */
@@ -58,8 +45,9 @@ struct budget {
 /* Returns the number of KV caches that a text needs: an automatic budget has one that no budget touches. NULL: no budget. */
 static inline int budget_caches(const struct budget *budget) { return budget && budget->automatic ? 2 : 1; }
 
-/* *out is NULL without a budget. Appends notes, one per line, to *note. */
-int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,
+/* Opens the budget of these settings (rank NULL: router; budget_phase NULL: decode). force: accepts a ranking of a model
+ * with another tokenizer or vocabulary. *out is NULL without a budget. Appends notes, one per line, to *note. */
+int budget_open(struct budget **out, const struct decode_settings *settings, bool force, const struct stream_model *model,
                 struct text *note, struct err *err);
 void budget_close(struct budget **budget);
 

@@ -87,7 +87,7 @@ int decode_lossless_label(const struct decode_settings *settings, const struct b
     if (caching_split(&split, caching, err))
         return -1;
     const bool by_budget = budget && !budget->lossless, by_split = !split_rule_is_lossless(&split);
-    bool lossy = by_budget || by_split, drawn = settings->temperature > 0;
+    bool lossy = by_budget || by_split, drawn = settings->filter.temperature > 0;
     int rc = by_budget ? text_puts(why, budget->label, err) : 0;
     if (!rc && by_split)
         rc = text_printf(why, err, "%s%s split of experts", by_budget ? ", " : "", split_rule_name(&split));
@@ -227,7 +227,7 @@ static int describe_drafters(struct decoder *decoder, struct err *err)
     return decoder->drafters.count && !decoder->named ? -1 : 0;
 }
 
-static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
+static int open_drafting(struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct engine_setup *engine = engine_config(decoder->setup.engine);
@@ -238,12 +238,12 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)
         return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d",
                        decoder->nodes, engine->max_logit_rows - 1);
-    const struct acceptance_setup accepting = {decoder->vocab, decoder->nodes, *filter};
+    const struct acceptance_setup accepting = {decoder->vocab, decoder->nodes, settings->filter};
     if (acceptance_open(&decoder->acceptance, settings->accept, &accepting, err))
         return err_at(err, "--accept");
     decoder->drafting = (struct drafter_setup){
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
-        .filter = *filter};
+        .filter = settings->filter};
     choose_drafting(decoder, &decoder->drafting);
     if (check_branches(decoder, err) || decoder_open_drafters(decoder, false, &decoder->drafters, err) ||
         check_riders(decoder, err) ||
@@ -255,7 +255,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     const struct hparams *shape = engine_hparams(decoder->setup.engine);
     const struct policy_setup policy = {
         .drafters = decoder->drafters.count, .drafter = decoder->about, .draft_length = settings->draft_length,
-        .max_length = DRAFT_LENGTH_MAX, .sampled = settings->temperature > 0,
+        .max_length = DRAFT_LENGTH_MAX, .sampled = settings->filter.temperature > 0,
         .chains = decoder->setup.want_drafts && !settings->tree, .shape = decoder->shape,
         .experts = hparams_moe_layers(shape) ? shape->router.experts : 0,
         .top_k = hparams_moe_layers(shape) ? shape->router.top_k : 0};
@@ -271,8 +271,9 @@ static int measure_overlap(struct watch *watch, struct decode_iteration *iterati
     return 0;
 }
 
-static int open_overlap(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
+static int open_overlap(struct decoder *decoder, struct err *err)
 {
+    const struct sample_filter *filter = &decoder->setup.settings->filter;
     static const struct watch_class class = {.after = measure_overlap};
     decoder->overlap.watch = (struct watch){.class = &class, .reads_logits = true};
     for (int i = 0; i < decoder->drafters.count; i++)
@@ -282,7 +283,7 @@ static int open_overlap(struct decoder *decoder, const struct sample_filter *fil
 }
 
 /* Opens the watches that the settings request; forced routes are open already. */
-static int open_watches(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
+static int open_watches(struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct budget *budget = decoder->setup.budget;
@@ -305,7 +306,7 @@ static int open_watches(struct decoder *decoder, const struct sample_filter *fil
         watches_add(&decoder->watches, scoring_watch(decoder->scoring));
     }
     if (settings->overlap) {
-        if (open_overlap(decoder, filter, err))
+        if (open_overlap(decoder, err))
             return -1;
         watches_add(&decoder->watches, &decoder->overlap.watch);
     }
@@ -321,8 +322,6 @@ static int open_parts(struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct decoder *like = decoder->setup.like;
-    const struct sampling sampling = {settings->temperature, settings->top_k, settings->top_p, settings->min_p, settings->seed};
-    const struct sample_filter filter = {settings->temperature, settings->top_p, settings->min_p, settings->top_k};
     if (ending_check(&settings->stop, decoder->setup.tokenizer, err))
         return err_at(err, "--stop");
     bool recorded = !settings->draft.count && settings->force_accept;
@@ -334,7 +333,8 @@ static int open_parts(struct decoder *decoder, struct err *err)
         forced_open(&decoder->forced, settings->force_routes, settings->force_accept, recorded,
                     engine_hparams(decoder->setup.engine), like ? like->forced : NULL, err))
         return err_at(err, "--force-%s", settings->force_routes ? "routes" : "accept");
-    if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
+    if (open_drafting(decoder, err) ||
+        sampler_open(&decoder->sampler, &settings->filter, settings->seed, decoder->vocab, err) ||
         draft_tree_init(&decoder->tree, decoder->shape->room, err))
         return -1;
     if (settings->force_accept && settings->accept)
@@ -343,7 +343,7 @@ static int open_parts(struct decoder *decoder, struct err *err)
         return err_set(err, ERR_INPUT, "--budget: has no effect on forced routes or text; leave one of the two out");
     if (settings->reconstruction && (!decoder->setup.budget || !decoder->setup.budget->verifies))
         return err_set(err, ERR_INPUT, "--reconstruction: there is no budget whose error could be measured; add --budget B");
-    if (open_watches(decoder, &filter, err))
+    if (open_watches(decoder, err))
         return -1;
     decoder->leaf = mem_alloc((size_t)decoder->shape->room + 1, sizeof *decoder->leaf, err);
     return decoder->leaf ? 0 : -1;

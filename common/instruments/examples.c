@@ -18,13 +18,10 @@ struct examples {
 
 int examples_check_settings(const struct decode_settings *settings, struct err *err)
 {
-    const bool sampled = settings->temperature > 0 || settings->top_k || settings->top_p < 1 || settings->min_p > 0;
-    const char *option = settings->draft.count ? "draft" : settings->draft_length != DRAFT_LENGTH_NONE ? "draft-length"
-                       : settings->tree ? "tree" : settings->policy ? "policy" : settings->stop.count ? "stop"
-                       : settings->ignore_eos ? "ignore-eos" : sampled ? "temperature, --top-k, --top-p and --min-p" : NULL;
-    if (settings->max_tokens || !option)
-        return 0;
-    return err_set(err, ERR_INPUT, "--%s: no answers are generated; let the model answer with -n N", option);
+    const struct decode_settings defaults = DECODE_DEFAULTS;
+    const struct opt *given = decode_settings_differ(settings, &defaults, SETTING_SAMPLING | SETTING_ENDING | SETTING_DRAFT);
+    return settings->max_tokens || !given ? 0
+               : err_set(err, ERR_INPUT, "--%s: no answers are generated; let the model answer with -n N", given->name);
 }
 
 int examples_open(struct examples **out, const struct examples_setup *setup, struct err *err)

@@ -39,38 +39,27 @@ struct decode_resume {
     size_t tokens, token_room;
 };
 
-/* Returns the name of a drafter, or a list of names of several, best first. */
-static json_t *drafters_named(const struct strings *draft)
+/* Adds the options of these parts. The drafters are one name, or a list of several, best first. */
+static int add_options(json_t *all, const struct decode_settings *settings, unsigned parts, struct err *err)
 {
-    json_t *all = draft->count > 1 ? json_array() : NULL;
-    for (int i = 0; all && i < draft->count; i++)
-        json_array_append_new(all, json_string(draft->items[i]));
-    return all ? all : draft->count ? json_string(draft->items[0]) : NULL;
+    if (decode_settings_json(all, settings, parts, err))
+        return -1;
+    const json_t *draft = json_object_get(all, "draft");
+    const int count = settings->draft.count;
+    return draft && count < 2 && json_object_set(all, "draft", count ? json_array_get(draft, 0) : json_null())
+               ? err_memory(err) : 0;
 }
 
-int decode_options(struct text *out, const struct decode_settings *s, int context, bool departs, const char *record,
+int decode_options(struct text *out, const struct decode_settings *settings, int context, bool departs, const char *record,
                    int record_length, struct err *err)
 {
-    json_t *stop = json_array();
-    json_t *all = json_pack("{s:i, s:f, s:i, s:f, s:f, s:b, s:i, s:s, s:i, s:b, s:s?, s:b, s:o}", "max-tokens", s->max_tokens,
-                            "temperature", s->temperature, "top-k", s->top_k, "top-p", s->top_p, "min-p", s->min_p,
-                            "ignore-eos", s->ignore_eos, "context", context, "record", record, "record-length", record_length,
-                            "overlap", s->overlap, "reference", s->reference, "reconstruction", s->reconstruction, "stop",
-                            stop);
-    int failed = !all;
-    for (int i = 0; !failed && i < s->stop.count; i++)
-        failed = json_array_append_new(stop, json_string(s->stop.items[i]));
-    json_t *drafts = departs ? json_pack("{s:o?, s:i, s:s?, s:s?, s:s?, s:s?, s:s?, s:s?, s:i, s:s?, s:s?}", "draft",
-                                         drafters_named(&s->draft), "draft-length", s->draft_length, "tree", s->tree,
-                                         "policy", s->policy, "accept", s->accept, "budget", s->budget,
-                                         "rank", s->rank, "budget-phase", s->budget_phase, "budget-mode", s->budget_mode,
-                                         "force-routes", s->force_routes, "force-accept", s->force_accept)
-                             : NULL;
-    failed = failed || (departs && (!drafts || json_object_update(all, drafts)));
-    char *line = failed ? NULL : json_text(all, JSON_COMPACT | JSON_SORT_KEYS, err);
-    int rc = line ? text_puts(out, line, err) : err_memory(err);
+    const unsigned drafts = SETTING_DRAFT | SETTING_BUDGET | SETTING_FORCE;
+    const unsigned parts = SETTING_ALL & ~(SETTING_SEED | (departs ? 0 : drafts));
+    json_t *all = json_pack("{s:i, s:s, s:i}", "context", context, "record", record, "record-length", record_length);
+    int rc = all ? add_options(all, settings, parts, err) : err_memory(err);
+    char *line = rc ? NULL : json_text(all, JSON_COMPACT | JSON_SORT_KEYS, err);
+    rc = line ? text_puts(out, line, err) : -1;
     mem_free(&line);
-    json_decref(drafts);
     json_decref(all);
     return rc;
 }
@@ -140,7 +129,31 @@ static int check_word(const struct decode_resume *resume, const char *what, cons
     return strcmp(then, now) ? differs(resume, what, then, now, err) : 0;
 }
 
-/* Fails with the name of the first option that differs. */
+/* Fails with the name of the first option of this run that differs; *other: the stream has options that this run has not, or
+ * lacks those of drafts. Options that the stream does not have, because they are younger, have their defaults. */
+static int compare_options(const struct decode_resume *resume, const json_t *then, json_t *now, bool *other, struct err *err)
+{
+    const struct decode_settings settings = DECODE_DEFAULTS;
+    json_t *defaults = json_object(), *value;
+    const char *key;
+    int rc = add_options(defaults, &settings, SETTING_ALL, err);
+    *other = !json_is_object(then) || !json_object_get(then, "draft") != !json_object_get(now, "draft");
+    json_object_foreach((json_t *)(uintptr_t)then, key, value)
+        *other |= !json_object_get(now, key);
+    json_object_foreach(now, key, value) {
+        json_t *old = json_object_get(json_object_get(then, key) ? then : defaults, key);
+        if (rc || json_equal(old, value))
+            continue;
+        char *before = json_is_null(old) ? NULL : json_text(old, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+        char *here = json_is_null(value) ? NULL : json_text(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+        rc = differs(resume, key, before ? before : "none", here ? here : "none", err);
+        mem_free(&before);
+        mem_free(&here);
+    }
+    json_decref(defaults);
+    return rc;
+}
+
 static int check_options(const struct decode_resume *resume, const char *options, struct err *err)
 {
     if (!resume->options)
@@ -149,24 +162,13 @@ static int check_options(const struct decode_resume *resume, const char *options
         return 0;
     json_error_t fault;
     json_t *then = json_read(resume->options, strlen(resume->options), JSON_DECODE_ANY, &fault);
-    json_t *now = json_read(options, strlen(options), 0, &fault), *value;
-    const char *key;
-    int rc = 0;
-    json_object_foreach(now, key, value) {
-        json_t *old = json_object_get(then, key);
-        if (json_equal(old, value))
-            continue;
-        char *before = old ? json_text(old, JSON_ENCODE_ANY | JSON_COMPACT, NULL) : NULL;
-        char *here = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
-        rc = differs(resume, key, before ? before : "none", here ? here : "none", err);
-        mem_free(&before);
-        mem_free(&here);
-        break;
-    }
+    json_t *now = json_read(options, strlen(options), 0, &fault);
+    bool other;
+    int rc = compare_options(resume, then, now, &other, err);
     json_decref(then);
     json_decref(now);
-    return rc ? rc : err_set(err, ERR_INPUT, "%s: was made with other drafts or budgets, on which its texts depend; resume it "
-                             "with the same", resume->path);
+    return rc || !other ? rc : err_set(err, ERR_INPUT, "%s: was made with other drafts or budgets, on which its texts depend; "
+                                       "resume it with the same", resume->path);
 }
 
 /* Returns the word for activations in a name of an instruction set such as "avx512, bf16 activations"; sets *length to that of
@@ -235,12 +237,13 @@ static int read_stream(struct decode_resume *resume, const struct header *header
 int decode_resume_open(struct decode_resume **out, const char *path, const struct header *header,
                        const struct decode_machine *machine, struct err *err)
 {
-    const struct sampling sampling = {.top_p = 1, .seed = header->seed};
+    const struct sample_filter none = {.top_p = 1};
     struct decode_resume *resume = mem_alloc(1, sizeof *resume, err);
     if (!resume)
         return -1;
-    if (!(resume->path = mem_string(path, err)) || sampler_open(&resume->then.counts, &sampling, 1, err) ||
-        sampler_open(&resume->expected.counts, &sampling, 1, err) || sampler_open(&resume->now.counts, &sampling, 1, err) ||
+    if (!(resume->path = mem_string(path, err)) || sampler_open(&resume->then.counts, &none, header->seed, 1, err) ||
+        sampler_open(&resume->expected.counts, &none, header->seed, 1, err) ||
+        sampler_open(&resume->now.counts, &none, header->seed, 1, err) ||
         read_stream(resume, header, machine, err) ||
         (resume->count && reader_open(&resume->in, path, STREAM_DECODE, NULL, err))) {
         decode_resume_close(&resume);

@@ -4,7 +4,6 @@
 
 #include "common/base/hash.h"
 #include "common/base/mem.h"
-#include "kernels/plain/sample.h"
 
 struct seen {
     struct digest128 prompt;
@@ -21,13 +20,13 @@ struct sampler {
     size_t seen_slots, seen_used;
 };
 
-int sampler_open(struct sampler **out, const struct sampling *sampling, int vocab, struct err *err)
+int sampler_open(struct sampler **out, const struct sample_filter *filter, uint64_t seed, int vocab, struct err *err)
 {
     struct sampler *sampler = mem_alloc(1, sizeof *sampler, err);
     if (!sampler)
         return -1;
-    sampler->filter = (struct sample_filter){sampling->temperature, sampling->top_p, sampling->min_p, sampling->top_k};
-    sampler->seed = sampling->seed;
+    sampler->filter = *filter;
+    sampler->seed = seed;
     sampler->vocab = vocab;
     sampler->kept = mem_alloc((size_t)vocab, sizeof *sampler->kept, err);
     if (!sampler->kept) {

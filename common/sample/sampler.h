@@ -12,16 +12,9 @@
 #include "common/base/err.h"
 #include "kernels/plain/sample.h"
 
-struct sampling {
-    double temperature;             /* 0: take the best */
-    int top_k;                      /* 0: all */
-    double top_p, min_p;            /* 1, 0: off */
-    uint64_t seed;
-};
-
 struct sampler;
 
-int sampler_open(struct sampler **out, const struct sampling *sampling, int vocab, struct err *err);
+int sampler_open(struct sampler **out, const struct sample_filter *filter, uint64_t seed, int vocab, struct err *err);
 void sampler_close(struct sampler **sampler);
 
 /* Begins the texts of this prompt and counts its repetitions. sample: 0, 1, ... distinguishes samples of one prompt. */

@@ -13,8 +13,49 @@ const char *const suite_setting_keys[] = {"name", "model", "threads", "device", 
 
 struct suite_args { struct decode_settings settings; };
 
-static const struct opt suite_options[] = {DECODE_OPTIONS(struct suite_args, settings), OPT_END};
-static const struct subcommand suite_subcommand = {.options = suite_options, .args_bytes = sizeof(struct suite_args)};
+const struct opt decode_settings_options[] = {DECODE_OPTIONS(struct suite_args, settings), OPT_END};
+static const struct subcommand suite_subcommand = {.options = decode_settings_options, .args_bytes = sizeof(struct suite_args)};
+
+/* Returns the part of an option of the table, which the title before it has. */
+static unsigned part_of(const struct opt *option)
+{
+    while (option->kind != OPT_KIND_GROUP)
+        option--;
+    return (unsigned)option->min;
+}
+
+/* Returns the next option of these parts after `option`, NULL: the first; NULL if there is none. */
+static const struct opt *next_option(const struct opt *option, unsigned parts)
+{
+    for (option = option ? option + 1 : decode_settings_options; option->kind; option++)
+        if (option->kind != OPT_KIND_GROUP && part_of(option) & parts)
+            return option;
+    return NULL;
+}
+
+unsigned setting_part(const char *name)
+{
+    for (const struct opt *option = NULL; (option = next_option(option, SETTING_ALL));)
+        if (!strcmp(option->name, name))
+            return part_of(option);
+    return 0;
+}
+
+const struct opt *decode_settings_differ(const struct decode_settings *a, const struct decode_settings *b, unsigned parts)
+{
+    const struct opt *option = next_option(NULL, parts);
+    while (option && opt_equal(option, a, b))
+        option = next_option(option, parts);
+    return option;
+}
+
+int decode_settings_json(json_t *out, const struct decode_settings *settings, unsigned parts, struct err *err)
+{
+    for (const struct opt *option = NULL; (option = next_option(option, parts));)
+        if (json_object_set_new(out, option->name, opt_json(option, settings)))
+            return err_memory(err);
+    return 0;
+}
 
 /* The words that the map would be on a command line, and the list of them as options keep it. */
 struct decode_settings_store {
@@ -61,7 +102,7 @@ static int add_value(struct decode_settings_store *store, const char *name, cons
 static int unknown_key(const char *name, struct err *err)
 {
     struct nearest nearest = {.word = name};
-    for (const struct opt *option = suite_options; option->kind; option++)
+    for (const struct opt *option = decode_settings_options; option->kind; option++)
         if (option->kind != OPT_KIND_GROUP)
             nearest_offer(&nearest, option->name);
     for (const char *const *key = suite_setting_keys; *key; key++)
@@ -116,22 +157,27 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
     return 0;
 }
 
+static int put_note(struct text *notes, const char *setting, const char *option, const char *why, struct err *err)
+{
+    return text_printf(notes, err, "%s%s%s--%s: has no effect: %s\n", setting ? "setting '" : "", setting ? setting : "",
+                       setting ? "': " : "", option, why);
+}
+
 int decode_settings_note(const struct decode_settings *settings, const char *name, struct text *notes, struct err *err)
 {
-    const struct decode_settings *s = settings;
-    const char *undrafted = "nothing is drafted", *greedy = "--temperature 0 chooses the most likely token";
-    const bool best = s->temperature == 0;
-    bool none = s->draft.count > 0 && !s->force_accept, length = s->draft_length > 0 || s->draft_length == DRAFT_LENGTH_AUTO;
+    const struct decode_settings *s = settings, defaults = DECODE_DEFAULTS;
+    bool none = s->draft.count > 0 && !s->force_accept && !name;
     for (int i = 0; i < s->draft.count; i++)
         none &= !strcmp(s->draft.items[i], "none");
-    const struct { const char *option, *why; bool unused; } all[] = {
-        {"draft-length", undrafted, none && !name && length}, {"tree", undrafted, none && !name && s->tree},
-        {"policy", undrafted, none && !name && s->policy}, {"accept", undrafted, none && !name && s->accept},
-        {"overlap", undrafted, none && !name && s->overlap}, {"top-k", greedy, best && s->top_k > 0},
-        {"top-p", greedy, best && s->top_p < 1}, {"min-p", greedy, best && s->min_p > 0}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].unused && text_printf(notes, err, "%s%s%s--%s: has no effect: %s\n", name ? "setting '" : "",
-                                         name ? name : "", name ? "': " : "", all[i].option, all[i].why))
+    const struct { const char *option; bool given; } drafting[] = {
+        {"draft-length", s->draft_length > 0 || s->draft_length == DRAFT_LENGTH_AUTO}, {"tree", s->tree},
+        {"policy", s->policy}, {"accept", s->accept}, {"overlap", s->overlap}};
+    for (size_t i = 0; none && i < sizeof drafting / sizeof *drafting; i++)
+        if (drafting[i].given && put_note(notes, name, drafting[i].option, "nothing is drafted", err))
+            return -1;
+    for (const struct opt *option = NULL; !s->filter.temperature && (option = next_option(option, SETTING_SAMPLING));)
+        if (!opt_equal(option, s, &defaults) &&
+            put_note(notes, name, option->name, "--temperature 0 chooses the most likely token", err))
             return -1;
     return 0;
 }

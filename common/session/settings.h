@@ -14,14 +14,14 @@
 #include "common/cli/console.h"
 #include "common/cli/opt.h"
 #include "common/policy/policy.h"
+#include "kernels/plain/sample.h"
 #include "kernels/route.h"
 
 enum { DECODE_TOKENS_DEFAULT = 256, DRAFT_LENGTH_MAX = 64, DRAFT_LENGTH_DEFAULT = 4 };
 
 struct decode_settings {
     int max_tokens;             /* -1: not given: a prompt's own max_tokens, or DECODE_TOKENS_DEFAULT */
-    double temperature, top_p, min_p;
-    int top_k;                  /* 0: all */
+    struct sample_filter filter;
     uint64_t seed;
     struct strings stop;
     bool ignore_eos;
@@ -40,9 +40,26 @@ struct decode_settings {
     int budget_mode;            /* enum budget_mode */
 };
 
-#define DECODE_DEFAULTS {.max_tokens = -1, .top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}
+/* For a command whose default of -n is `tokens`. */
+#define DECODE_DEFAULTS_OF(tokens) \
+    {.max_tokens = tokens, .filter.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}
+#define DECODE_DEFAULTS DECODE_DEFAULTS_OF(-1)
 
 extern const char *const budget_mode_words[];
+
+/* Parts of these settings. A title in the tables below names the part of the options after it. */
+enum setting_part {
+    SETTING_LIMIT = 1,          /* the maximum number of tokens */
+    SETTING_SAMPLING = 2,       /* how tokens are drawn from logits */
+    SETTING_SEED = 4,
+    SETTING_ENDING = 8,         /* where a text ends before its limit */
+    SETTING_TEXT = 15,          /* all above: together with the model and the prompt they determine the text */
+    SETTING_DRAFT = 16,
+    SETTING_BUDGET = 32,
+    SETTING_FORCE = 64,
+    SETTING_MEASURE = 128,      /* what is measured and recorded besides */
+    SETTING_ALL = 255,
+};
 
 /* Rules between these options. */
 #define DECODE_RULES \
@@ -55,28 +72,45 @@ extern const char *const budget_mode_words[];
     DECODE_TEXT_RULES
 
 #define DECODE_TEXT_RULES \
-    {OPT_NEEDS, "top-k|top-p|min-p", "temperature", "has no effect at temperature 0"}, \
+    {OPT_NEEDS, SAMPLING_FILTERS, "temperature", "has no effect at temperature 0"}, \
     {OPT_NEEDS, "seed", "temperature|draft|force-accept|settings", "has no effect at temperature 0"}, \
     {OPT_NEEDS, "tree|policy", "draft|force-accept", "there is nothing to draft with"}
 
-#define DECODE_OPTIONS(args, settings) \
-    OPT_GROUP("Choosing tokens"), \
-    OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
-              "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
-    OPT_GROUP("Drafting"), \
-    OPT_INPUT(0, "settings", args, settings.tuned, \
-              "draft as FILE says, written by moe-bench tune, unless drafter, length, tree or policy is given"), \
-    OPT_GROUP("Measurements"), \
+/* The members of struct sample_filter. COUNT and FLOAT are OPT_COUNT and OPT_FLOAT, or macros with the same arguments; `at`
+ * precedes the name of each field: "settings.filter.". SAMPLING_FILTERS: those that have no effect at temperature 0. */
+#define SAMPLING_OPTIONS(COUNT, FLOAT, args, at) \
+    FLOAT(0, "temperature", args, at temperature, 0, 100, "T", "divide logits by T; 0 chooses the most likely token"), \
+    COUNT(0, "top-k", args, at top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
+    FLOAT(0, "top-p", args, at top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
+    FLOAT(0, "min-p", args, at min_p, 0, 1, "P", "keep tokens at least P times as likely as the best")
+#define SAMPLING_FILTERS "top-k|top-p|min-p"
+
+#define ENDING_OPTIONS(args, settings) \
+    OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
+    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "continue after an end-of-sequence token")
+
+#define MEASURE_OPTIONS(args, settings) \
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_FLAG(0, "forecasts", args, settings.forecasts, \
              "record how well each source of forecasts named the experts that verifications requested"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
+    OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts")
+
+#define DECODE_OPTIONS(args, settings) \
+    OPT_GROUP_OF("Choosing tokens", SETTING_LIMIT), \
+    OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
+              "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    OPT_GROUP("Drafting"), \
+    OPT_INPUT(0, "settings", args, settings.tuned, \
+              "draft as FILE says, written by moe-bench tune, unless drafter, length, tree or policy is given"), \
+    OPT_GROUP_OF("Measurements", SETTING_MEASURE), \
+    MEASURE_OPTIONS(args, settings), \
+    OPT_GROUP_OF("Measurements", SETTING_FORCE), \
     OPT_STRING(0, "force-routes", args, settings.force_routes, "FILE", \
                "route each token to the experts that FILE, a recording of drafts, has"), \
     OPT_STRING(0, "force-accept", args, settings.force_accept, "FILE", \
                "replay the answers and, without --draft, the drafts of FILE, a recording of drafts"), \
-    OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
 /* For a command with another default of -n. */
@@ -84,7 +118,7 @@ extern const char *const budget_mode_words[];
     DECODE_TEXT_OPTIONS(args, settings), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P|jakiro-star", \
                "accept drafted tokens by this rule"), \
-    OPT_GROUP("Budgets"), \
+    OPT_GROUP_OF("Budgets", SETTING_BUDGET), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
                "load at most B experts a layer in a forward, as many as the ranking says, or as few as keep the text close"), \
     OPT_INPUT_AS(0, "rank", args, settings.rank, "FILE|router|path|oracle[:printed]", \
@@ -95,16 +129,13 @@ extern const char *const budget_mode_words[];
 
 /* Options that determine the model's own text, and those that accelerate it. */
 #define DECODE_TEXT_OPTIONS(args, settings) \
-    OPT_GROUP("Choosing tokens"), \
-    OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", \
-              "divide logits by T; 0 chooses the most likely token"), \
-    OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
-    OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
-    OPT_FLOAT(0, "min-p", args, settings.min_p, 0, 1, "P", "keep tokens at least P times as likely as the best"), \
+    OPT_GROUP_OF("Choosing tokens", SETTING_SAMPLING), \
+    SAMPLING_OPTIONS(OPT_COUNT, OPT_FLOAT, args, settings.filter.), \
+    OPT_GROUP_OF("Choosing tokens", SETTING_SEED), \
     OPT_SEED(args, settings.seed), \
-    OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
-    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "continue after an end-of-sequence token"), \
-    OPT_GROUP("Drafting"), \
+    OPT_GROUP_OF("Choosing tokens", SETTING_ENDING), \
+    ENDING_OPTIONS(args, settings), \
+    OPT_GROUP_OF("Drafting", SETTING_DRAFT), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
                 "auto|none|ngram[:n=N]|pld[:n=N]|suffix:corpus=FILE|lookahead[:level=N]|model:file=FILE|head:file=FILE|" \
                 "mtp[:depth=N]|self:skip=FILE[,...]", \
@@ -124,6 +155,18 @@ static inline int decode_gamma(const struct decode_settings *settings)
     return settings->draft_length > 0 ? settings->draft_length : 8;
 }
 
+/* The options of moe-decode, DECODE_OPTIONS, with fields of struct decode_settings. */
+extern const struct opt decode_settings_options[];
+
+/* Returns the part of an option with this name; 0: there is none, or it belongs to none. */
+unsigned setting_part(const char *name);
+
+/* Returns the first option of these parts whose values differ; NULL: none. */
+const struct opt *decode_settings_differ(const struct decode_settings *a, const struct decode_settings *b, unsigned parts);
+
+/* Adds the options of these parts to a JSON object, by their names. */
+int decode_settings_json(json_t *out, const struct decode_settings *settings, unsigned parts, struct err *err);
+
 /* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
  * with the same table. *store owns the strings; free it with decode_settings_free after the last use of the settings. */
 struct decode_settings_store;
@@ -133,7 +176,6 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
 /* The keys of a suite's setting that are none of these options, up to NULL. */
 extern const char *const suite_setting_keys[];
 
-/* The files that they name to be read. */
 /* Adds a line to `notes` for each given option that has no effect beside the others, such as --top-p at temperature 0. name: of
  * a suite's setting, which may share options of drafting with settings that draft; NULL: the command line. */
 int decode_settings_note(const struct decode_settings *settings, const char *name, struct text *notes, struct err *err);
@@ -141,6 +183,7 @@ int decode_settings_note(const struct decode_settings *settings, const char *nam
 /* Prints the notes of a command line. */
 int decode_settings_print(const struct decode_settings *settings, const struct console *console, struct err *err);
 
+/* Passes each file that they name to be read to `visit`. */
 int decode_settings_inputs(const struct decode_settings_store *store, opt_visitor *visit, const void *context, struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
 

@@ -16,7 +16,7 @@
 #include "kernels/plain/philox.h"
 
 struct sample_filter {
-    double temperature;             /* > 0 */
+    double temperature;             /* 0: take the best */
     double top_p, min_p;            /* 1, 0: off */
     int top_k;                      /* 0: off */
 };

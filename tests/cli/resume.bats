@@ -253,6 +253,7 @@ wait_for() {
 --resume run/old -B 4 p.jsonl|run/old: was made with
 --resume run/old --accept rejection p.jsonl|run/old: was made with
 --resume run/old --record route --stream run/new p.jsonl|run/old: was made with another record
+--resume run/old --forecasts --stream run/new p.jsonl|run/old: was made with another forecasts, false, not true
 --resume run/old other.jsonl|is of none of the prompts
 --resume run/old reversed.jsonl|is of none of the prompts
 --resume other.jsonl p.jsonl|other.jsonl: not a moekit stream

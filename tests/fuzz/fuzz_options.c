@@ -45,7 +45,8 @@ static void open_settings(const struct decode_settings *s)
 {
     static const struct stream_model model = { .layers = 3, .moe_layers = 2, .experts = 8, .top_k = 2, .vocab = 99,
         .hidden = 8 };
-    const struct budget_options budget_options = { .budget = s->budget, .phase = s->budget_phase, .mode = s->budget_mode };
+    const struct decode_settings unranked = { .budget = s->budget, .budget_phase = s->budget_phase,
+                                              .budget_mode = s->budget_mode };
     struct drafter_setup drafter_setup = {0};
     struct policy_setup policy_setup = { .draft_length = s->draft_length };
     struct err err = {0};
@@ -55,7 +56,7 @@ static void open_settings(const struct decode_settings *s)
     struct policy *policy = NULL;
     struct shape *shape = NULL;
     struct text note = {0};
-    check_fault(budget_open(&budget, &budget_options, &model, &note, &err), &err);
+    check_fault(budget_open(&budget, &unranked, false, &model, &note, &err), &err);
     for (int i = 0; i < s->draft.count; i++)
         files |= strstr(s->draft.items[i], "file=") != NULL;
     if (!files)

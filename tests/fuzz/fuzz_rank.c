@@ -23,8 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (reader_open(&in, path, STREAM_RANK, NULL, NULL) || !reader_header(in)->has_model)
         goto done;
     model = reader_header(in)->model;
-    struct budget_options options = {.budget = bytes % 2 ? "rank" : "2", .rank = path, .force = bytes % 3 == 0};
-    if (!budget_open(&budget, &options, &model, &note, NULL))
+    const struct decode_settings settings = {.budget = bytes % 2 ? "rank" : "2", .rank = path};
+    if (!budget_open(&budget, &settings, bytes % 3 == 0, &model, &note, NULL))
         check(budget, &model);
     budget_close(&budget);
 done:

@@ -451,12 +451,8 @@ static inline int loop_alone(const struct loop_world *world, const struct sample
 static inline struct decode_settings loop_settings(const struct loop_cell *cell, const struct loop_world *world, uint64_t seed)
 {
     struct decode_settings settings = DECODE_DEFAULTS;
-    const struct sample_filter filter = loop_filter(cell);
     settings.max_tokens = LOOP_TEXT;
-    settings.temperature = filter.temperature;
-    settings.top_k = filter.top_k;
-    settings.top_p = filter.top_p;
-    settings.min_p = filter.min_p;
+    settings.filter = loop_filter(cell);
     settings.seed = seed;
     const int first = *cell->draft == 'h' ? 6 : strstr(cell->draft, "+head") ? 7 : *cell->draft == 'e' ? 5
                     : *cell->draft == 's' ? 2 : strstr(cell->draft, "+ngram") ? 3 : *cell->draft == 'm';

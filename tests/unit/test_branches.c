@@ -319,7 +319,7 @@ static void others_are_refused(void **state)
                           : !strcmp(cases[i].draft, "stop") ? stop : cases[i].draft;
         struct decode_settings settings = DECODE_DEFAULTS;
         struct decoder *decoder = NULL;
-        settings.temperature = 1;
+        settings.filter.temperature = 1;
         settings.draft = (struct strings){&draft, 1};
         settings.tree = cases[i].tree;
         settings.policy = cases[i].policy;

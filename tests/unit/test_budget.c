@@ -38,9 +38,9 @@ static void write_rank(const char *path, const struct stream_model *of, int firs
 static int open_budget(struct budget **out, const char *budget, const char *rank, bool force, struct text *note,
                        struct err *err)
 {
-    struct budget_options options = { .budget = budget, .rank = rank, .mode = BUDGET_SUBSTITUTE, .force = force };
+    const struct decode_settings settings = { .budget = budget, .rank = rank, .budget_mode = BUDGET_SUBSTITUTE };
     err_clear(err);
-    return budget_open(out, &options, &model, note, err);
+    return budget_open(out, &settings, force, &model, note, err);
 }
 
 static void test_router(void **unused)
@@ -78,9 +78,9 @@ static void test_router(void **unused)
     assert_null(budget);
 
     struct stream_model dense = { .layers = 2, .vocab = 50 };
-    struct budget_options options = { .budget = "3" };
+    const struct decode_settings settings = { .budget = "3" };
     err_clear(&err);
-    assert_int_equal(budget_open(&budget, &options, &dense, &note, &err), -1);
+    assert_int_equal(budget_open(&budget, &settings, false, &dense, &note, &err), -1);
     text_free(&note);
 }
 
@@ -142,9 +142,9 @@ static void test_rankings_and_phases(void **unused)
     struct text note = {0};
     struct err err = {0};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        struct budget_options options = {.budget = "2", .rank = good[i].rank, .phase = good[i].phase,
-                                         .mode = BUDGET_SUBSTITUTE};
-        assert_int_equal(budget_open(&budget, &options, &model, &note, &err), 0);
+        const struct decode_settings settings = {.budget = "2", .rank = good[i].rank, .budget_phase = good[i].phase,
+                                                 .budget_mode = BUDGET_SUBSTITUTE};
+        assert_int_equal(budget_open(&budget, &settings, false, &model, &note, &err), 0);
         assert_int_equal(budget->plan.ranking, good[i].ranking);
         assert_true(budget->decodes == good[i].decodes && budget->verifies == good[i].verifies &&
                     budget->drafts == good[i].drafts && budget->lossless == !good[i].verifies);
@@ -153,10 +153,10 @@ static void test_rankings_and_phases(void **unused)
         budget_close(&budget);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct budget_options options = {.budget = "2", .rank = bad[i].rank, .phase = bad[i].phase,
-                                         .mode = BUDGET_SUBSTITUTE};
+        const struct decode_settings settings = {.budget = "2", .rank = bad[i].rank, .budget_phase = bad[i].phase,
+                                                 .budget_mode = BUDGET_SUBSTITUTE};
         err_clear(&err);
-        assert_int_equal(budget_open(&budget, &options, &model, &note, &err), -1);
+        assert_int_equal(budget_open(&budget, &settings, false, &model, &note, &err), -1);
         assert_non_null(strstr(err.text, bad[i].fault));
         assert_null(budget);
     }

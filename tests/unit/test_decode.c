@@ -160,13 +160,12 @@ static int make_prompt(uint64_t seed, int32_t *prompt)
 static void decode_alone(struct rig *rig, const struct decode_settings *settings, const int32_t *prompt, int count,
                          int32_t *token, struct digest128 *logits)
 {
-    const struct sampling sampling = {settings->temperature, settings->top_k, settings->top_p, settings->min_p, settings->seed};
     int vocab = engine_hparams(rig->engine)->vocab;
     struct sequence *sequence = NULL;
     struct sampler *sampler = NULL;
     struct forward forward;
     must(sequence_open(&sequence, rig->engine, count + TOKENS, &rig->err), &rig->err);
-    must(sampler_open(&sampler, &sampling, vocab, &rig->err), &rig->err);
+    must(sampler_open(&sampler, &settings->filter, settings->seed, vocab, &rig->err), &rig->err);
     must(sampler_begin(sampler, prompt, count, 0, &rig->err), &rig->err);
     must(engine_prompt(rig->engine, sequence, prompt, count, NULL, NULL, NULL, &forward, &rig->err), &rig->err);
     for (int i = 0; i < TOKENS; i++) {
@@ -182,7 +181,7 @@ static void decode_alone(struct rig *rig, const struct decode_settings *settings
 
 static void tokens_do_not_depend_on_drafts_or_threads(void **state)
 {
-    static const struct { double temperature, top_p, min_p; int top_k; } samplings[] = {
+    static const struct sample_filter samplings[] = {
         {0, 1, 0, 0}, {0.7, 1, 0, 0}, {1, 1, 0, 4}, {0.5, 0.8, 0.02, 0}};
     static const int lengths[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 64};
     int accepted = 0, refused = 0, sampled = 0;
@@ -198,10 +197,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
                 for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
                     struct decode_settings settings = DECODE_DEFAULTS;
                     struct decode_result result;
-                    settings.temperature = samplings[s].temperature;
-                    settings.top_p = samplings[s].top_p;
-                    settings.min_p = samplings[s].min_p;
-                    settings.top_k = samplings[s].top_k;
+                    settings.filter = samplings[s];
                     settings.max_tokens = TOKENS;
                     settings.seed = seed;
                     settings.draft = (struct strings){ngram, k != 0};
@@ -245,7 +241,7 @@ static void every_drafter_leaves_the_text(void **state)
             struct digest128 logits[TOKENS];
             uint64_t seed = (uint64_t)(1 + test % 5);
             int count = make_prompt(seed, prompt);
-            settings.temperature = temperatures[test % 2];
+            settings.filter.temperature = temperatures[test % 2];
             settings.max_tokens = TOKENS;
             settings.seed = seed;
             open_rig(&rig, seed, -1, count + TOKENS, 1);
@@ -289,7 +285,7 @@ static void a_text_that_goes_on_is_the_one_read_anew(void **state)
         int32_t prompt[ROOM], text[ROOM], expected[TOKENS];
         struct digest128 logits[TOKENS];
         int count = make_prompt((uint64_t)test, prompt), length = 0;
-        settings.temperature = temperatures[test % 2];
+        settings.filter.temperature = temperatures[test % 2];
         settings.max_tokens = TOKENS;
         settings.draft = (struct strings){ngram, test % 4 / 2};
         open_rig(&rig, (uint64_t)test + 1, -1, 0, 1);
@@ -337,7 +333,7 @@ static void ends_are_where_they_would_be(void **state)
         struct decode_settings settings = DECODE_DEFAULTS;
         struct decode_result result;
         settings.max_tokens = TOKENS;
-        settings.temperature = 0.3;
+        settings.filter.temperature = 0.3;
         open_rig(&rig, seed, -1, 0, 1);
         /* The answer becomes part of the prompt, so drafts propose tokens that are still to come. */
         count += run(&rig, &settings, NULL, prompt, count, &result, NULL, prompt + count);
@@ -404,7 +400,7 @@ static void stop_strings_cut_the_same_text(void **state)
         struct decode_settings settings = DECODE_DEFAULTS;
         struct decode_result result;
         settings.max_tokens = TOKENS;
-        settings.temperature = 0.6;
+        settings.filter.temperature = 0.6;
         open_rig(&rig, seed, -1, 0, 1);
         run(&rig, &settings, tokenizer, prompt, count, &result, &whole, all);
         assert_true(whole.text.length >= TOKENS);
@@ -534,7 +530,7 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     assert_int_equal(settings.draft.count, 1);
     assert_string_equal(settings.draft.items[0], "ngram:n=3");
     assert_int_equal(settings.draft_length, 6);
-    assert_true(settings.temperature == 0.7 && settings.top_p == 1 && settings.ignore_eos);
+    assert_true(settings.filter.temperature == 0.7 && settings.filter.top_p == 1 && settings.ignore_eos);
     assert_int_equal(settings.stop.count, 2);
     assert_string_equal(settings.stop.items[1], "b");
     assert_int_equal(settings.budget_mode, BUDGET_TRUNCATE);

@@ -169,7 +169,7 @@ static void trees_download_chosen_tokens_and_no_logits(void **state)
             struct choice_seen seen = {.on_device = way != 1, .chosen = way == 0, .drafts_by_look_up = runs[i].by == 0};
             int32_t token[TEXTS][ANSWER];
             settings.max_tokens = ANSWER;
-            settings.temperature = runs[i].temperature;
+            settings.filter.temperature = runs[i].temperature;
             settings.seed = 3;
             settings.draft = (struct strings){named, 1};
             settings.tree = shape_of_tree;

@@ -397,8 +397,8 @@ static void set(struct decode_settings *settings, struct rig *rig, size_t number
     static const char tree[] = "[[0],[1],[2],[0,0],[0,1],[1,0],[0,0,0],[0,0,0,0],[1,0,0]]";
     *settings = (struct decode_settings)DECODE_DEFAULTS;
     settings->max_tokens = TOKENS;
-    settings->temperature = temperature;
-    settings->top_k = temperature == 1 ? 9 : 0;
+    settings->filter.temperature = temperature;
+    settings->filter.top_k = temperature == 1 ? 9 : 0;
     settings->seed = 3;
     rig->named[0] = rig->draft;
     settings->draft = (struct strings){rig->named, 1};

@@ -360,7 +360,7 @@ static void every_degree_gives_the_same_text(void **state)
             for (int i = 0; i < count; i++)
                 prompt[i] = chance_range(&chance, 0, engine_hparams(rig.engine)->vocab - 1);
             settings.max_tokens = TOKENS;
-            settings.temperature = t ? 0.8 : 0;
+            settings.filter.temperature = t ? 0.8 : 0;
             settings.seed = 3;
             settings.draft_length = DRAFT_LENGTH_NONE;
             assert_int_equal(run(&rig, &settings, prompt, count, &seen, expected, &iterations), TOKENS);

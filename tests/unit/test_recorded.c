@@ -110,7 +110,7 @@ static void record(struct rig *rig, const char *folder, const struct script *scr
     snprintf(tree, sizeof tree, "static:width=%d,depth=4", BRANCHES_WIDTH);
     snprintf(other, sizeof other, "model:file=%s", unit_path(folder, "other.moe"));
     settings.max_tokens = TOKENS;
-    settings.temperature = temperature;
+    settings.filter.temperature = temperature;
     settings.ignore_eos = true;
     settings.draft = (struct strings){named, 2};
     settings.tree = script >= scripts[BRANCHES] ? tree : NULL;

@@ -206,9 +206,9 @@ static void draws_equal_the_definition(void **state)
 
 static struct sampler *open_sampler(double temperature, uint64_t seed, int vocab)
 {
-    struct sampling sampling = {.temperature = temperature, .top_p = 1, .seed = seed};
+    const struct sample_filter filter = {.temperature = temperature, .top_p = 1};
     struct sampler *sampler = NULL;
-    assert_int_equal(sampler_open(&sampler, &sampling, vocab, NULL), 0);
+    assert_int_equal(sampler_open(&sampler, &filter, seed, vocab, NULL), 0);
     return sampler;
 }
 

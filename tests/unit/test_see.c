@@ -221,7 +221,7 @@ static void what_drafters_see_is_what_the_target_computes(void **state)
         const struct decode_prompt prompt = {.token = text, .tokens = PROMPT};
         settings.max_tokens = TOKENS;
         settings.ignore_eos = true;
-        settings.temperature = seed % 2 ? 0 : 0.8;
+        settings.filter.temperature = seed % 2 ? 0 : 0.8;
         const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings};
         must(decoder_open(&decoder, &setup, &rig.err), &rig.err);
         must(decoder_run(decoder, &prompt, &none, &result, &rig.err), &rig.err);

@@ -29,20 +29,19 @@ static void what_is_emitted_are_the_targets_own_choices(void **state)
     srand(2);
     assert_int_equal(draft_tree_init(&tree, NODES, NULL), 0);
     for (int round = 0; round < ROUNDS; round++) {
-        struct sampling sampling = {.temperature = round % 3 ? 0.8 : 0, .top_k = round % 2 ? 3 : 0, .top_p = 1, .seed = 4};
+        const struct sample_filter filter = {.temperature = round % 3 ? 0.8 : 0, .top_k = round % 2 ? 3 : 0, .top_p = 1};
         float logits[(NODES + 1) * VOCAB];
         int32_t path[NODES], emitted[NODES + 1], choices[NODES + 1], walked[NODES];
         const int32_t prompt[2] = {1, round};
         int position = below(1000), at = -1;
-        const struct acceptance_setup setup = {
-            VOCAB, NODES, {sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k}};
+        const struct acceptance_setup setup = {VOCAB, NODES, filter};
         struct acceptance *acceptance = NULL;
         struct sampler *sampler = NULL;
         struct err err = {0};
         grow(&tree, below(NODES + 1));
         for (int i = 0; i < (tree.nodes + 1) * VOCAB; i++)
             logits[i] = 0.5f * (float)below(8);
-        assert_int_equal(sampler_open(&sampler, &sampling, VOCAB, &err), 0);
+        assert_int_equal(sampler_open(&sampler, &filter, 4, VOCAB, &err), 0);
         assert_int_equal(sampler_begin(sampler, prompt, 2, 0, &err), 0);
         assert_int_equal(acceptance_open(&acceptance, "coupled", &setup, &err), 0);
         const struct reject_draft draft = {tree.nodes, tree.token, tree.parent, NULL};
