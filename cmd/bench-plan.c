@@ -36,7 +36,7 @@ const struct opt plan_options[] = {
     OPT_FLOAT(0, "latency", struct plan_args, latency, 0, 1e6, "US", "of the network between ranks, microseconds"),
     OPT_FLOAT(0, "bandwidth", struct plan_args, bandwidth, 1, 1e15, "BYTES", "of the network between ranks, bytes a second"),
     OPT_THREADS(struct plan_args, threads),
-    OPT_STRING(0, "isa", struct plan_args, isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"),
+    OPT_ISA(struct plan_args, isa),
     OPT_FLOAT(0, "seconds", struct plan_args, seconds, 0, 60, "S", "measure this machine for S seconds a format"),
     OPT_SIZE(0, "size", struct plan_args, size, 1 << 20, (double)((uint64_t)1 << 40),
              "measure it by reading SIZE bytes, and by products with experts of a quarter in all"),

@@ -51,13 +51,7 @@ struct run_args {
 
 static const struct opt run_options[] = {
     OPT_GROUP("Model and machine"),
-    OPT_DEVICE(struct run_args, session.device),
-    OPT_THREADS(struct run_args, session.threads),
-    OPT_STRING(0, "isa", struct run_args, session.isa, "NAME",
-               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
-    OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "limit prompt and answer together to N tokens"),
-    OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
-    SESSION_ACTIVATIONS(struct run_args, session),
+    SESSION_MACHINE_OPTIONS(struct run_args, session),
     CACHING_OPTIONS(struct run_args, session.caching),
     CACHING_OPTION_HOT_SET(struct run_args, session.caching),
     SUITE_OPTIONS(struct run_args, made),
@@ -417,14 +411,7 @@ struct identity_args {
 };
 
 static const struct opt identity_options[] = {
-    OPT_DEVICE(struct identity_args, session.device),
-    OPT_THREADS(struct identity_args, session.threads),
-    OPT_STRING(0, "isa", struct identity_args, session.isa, "NAME",
-               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
-    OPT_COUNT('c', "context", struct identity_args, session.context, 2, 1 << 24,
-              "limit prompt and answer together to N tokens"),
-    OPT_CHOICE(0, "kv-dtype", struct identity_args, session.cache, session_cache_words, "keep keys and values in this format"),
-    SESSION_ACTIVATIONS(struct identity_args, session),
+    SESSION_MACHINE_OPTIONS(struct identity_args, session),
     CACHING_OPTIONS(struct identity_args, session.caching),
     OPT_FLAG(0, "json", struct identity_args, json, "write JSON lines with every prompt that differs"),
     OPT_FLAG(0, "strict", struct identity_args, strict, "include settings that may differ in the verdict"),
@@ -470,8 +457,7 @@ struct roofline_args {
 static const struct opt roofline_options[] = {
     OPT_DEVICE(struct roofline_args, device),
     OPT_THREADS(struct roofline_args, threads),
-    OPT_STRING(0, "isa", struct roofline_args, isa, "NAME",
-               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"),
+    OPT_ISA(struct roofline_args, isa),
     OPT_STRING(0, "file", struct roofline_args, file, "FILE", "read FILE, mapped as a model is, in place of memory"),
     OPT_SIZE(0, "size", struct roofline_args, size, 1 << 20, (double)((uint64_t)1 << 40), "read SIZE bytes over and over"),
     OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S", "measure for S seconds with all threads, and with one"),

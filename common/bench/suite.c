@@ -132,113 +132,76 @@ static int find_setting(const struct suite *suite, const char *name)
     return -1;
 }
 
-static int set_text(json_t *options, const char *key, const char *text, struct err *err)
+/* Options of a setting that name files, relative to the suite's folder: in the values of these keys of KIND:key=value,..., or,
+ * without keys, as the whole value unless it is one of the words. Names between |. */
+static const struct file_option { const char *option, *keys, *words; } file_options[] = {
+    {"draft", "|file|corpus|save|experts|skip|", NULL}, {"tree", "|file|", NULL}, {"policy", "|file|cost|", NULL},
+    {"rank", NULL, "|router|path|oracle|oracle:as=routed|oracle:as=printed|"}, {"reference", NULL, "|self|"},
+    {"settings", NULL, ""}, {"force-routes", NULL, ""}, {"force-accept", NULL, ""}};
+
+static bool is_among(const char *names, const char *name, size_t length)
 {
-    return json_object_set_new(options, key, json_string(text)) ? err_memory(err) : 0;
+    for (const char *at = strchr(names, '|'); at && at[1]; at = strchr(at + 1, '|'))
+        if (!strncmp(at + 1, name, length) && at[1 + length] == '|')
+            return true;
+    return false;
 }
 
-/* Returns whether a value is a number that ends at the next setting: skip= accepts a ratio, too. */
-static bool is_number(const char *value)
+/* Returns whether a value names a file: skip= accepts a ratio, too, and the cost of policy oracle is a word. */
+static bool is_file(const char *spec, const char *key, const char *value)
 {
     char *end;
     (void)strtod(value, &end);
-    return end > value && (!*end || *end == ',');
+    const bool number = end > value && (!*end || *end == ',');
+    return *value != '/' && !(number && !strncmp(key, "skip", 4)) &&
+           !(!strncmp(key, "cost", 4) && !strncmp(spec, "oracle:", 7));
 }
 
-/* Resolves the file name after `is` ("file=") in a spec "model:file=F,...", which is relative to the suite's folder. *out:
- * the new text; NULL: unchanged. */
-static int resolve_spec(struct parse *parse, const char *spec, const char *is, char **out, struct err *err)
+/* Appends a value with the folder before the names of files in it. */
+static int put_resolved(struct text *out, const struct parse *parse, const struct file_option *files, const char *value,
+                        struct err *err)
 {
-    const char *name = spec ? strstr(spec, is) : NULL;
+    if (!files->keys) {
+        const bool whole = *value == '/' || !strcmp(value, "-") || is_among(files->words, value, strlen(value));
+        return text_puts(out, whole ? "" : parse->folder, err) || text_puts(out, value, err) ? -1 : 0;
+    }
+    for (const char *at = value; *at; at++) {
+        const size_t key = strcspn(at + 1, "=");
+        if (text_putc(out, *at, err))
+            return -1;
+        if ((*at != ':' && *at != ',') || !is_among(files->keys, at + 1, key) || !is_file(value, at + 1, at + key + 2))
+            continue;
+        if (text_put(out, at + 1, key + 1, err))
+            return -1;
+        at += key + 1;
+        for (const char *from = parse->folder; *from; from++)
+            if ((strchr(",\\", *from) && text_putc(out, '\\', err)) || text_putc(out, *from, err))
+                return -1;
+    }
+    return 0;
+}
+
+/* Returns the value with resolved names, a text or a list of texts; other values as they are. */
+static json_t *resolve_value(const struct parse *parse, const struct file_option *files, json_t *value, struct err *err)
+{
     struct text text = {0};
-    int rc = -1;
-    *out = NULL;
-    if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[strlen(is)] == '/' ||
-        (!strcmp(is, "skip=") && is_number(name + strlen(is))))
-        return 0;
-    name += strlen(is);
-    if (text_put(&text, spec, (size_t)(name - spec), err))
-        goto done;
-    for (const char *at = parse->folder; *at; at++)
-        if ((strchr(",\\", *at) && text_putc(&text, '\\', err)) || text_putc(&text, *at, err))
-            goto done;
-    rc = text_puts(&text, name, err) || !(*out = mem_string(text.data, err)) ? -1 : 0;
-done:
-    text_free(&text);
-    return rc;
-}
-
-static int resolve_option(struct parse *parse, json_t *options, const char *key, const char *is, struct err *err)
-{
-    char *made;
-    if (resolve_spec(parse, json_string_value(json_object_get(options, key)), is, &made, err))
-        return -1;
-    int rc = made ? set_text(options, key, made, err) : 0;
-    mem_free(&made);
-    return rc;
-}
-
-/* Resolves all file names in the spec of a drafter. *out: the new spec; NULL: unchanged. */
-static int resolve_drafter(struct parse *parse, const char *draft, char **out, struct err *err)
-{
-    static const char *const names[] = {"file=", "corpus=", "save=", "experts=", "skip="};
-    *out = NULL;
-    for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
-        char *made;
-        if (resolve_spec(parse, *out ? *out : draft, names[at], &made, err)) {
-            mem_free(out);
-            return -1;
-        }
-        if (made) {
-            mem_free(out);
-            *out = made;
-        }
-    }
-    return 0;
-}
-
-/* Resolves the file names of one drafter or of a list of drafters. */
-static int resolve_drafters(struct parse *parse, json_t *options, struct err *err)
-{
-    json_t *list = json_object_get(options, "draft"), *item;
-    char *made;
+    json_t *made = NULL, *item;
     size_t at;
-    if (!json_is_array(list)) {
-        if (resolve_drafter(parse, json_string_value(list), &made, err))
-            return -1;
-        int rc = made ? set_text(options, "draft", made, err) : 0;
-        mem_free(&made);
-        return rc;
+    if (json_is_array(value)) {
+        made = json_array();
+        json_array_foreach(value, at, item)
+            if (json_array_append_new(made, resolve_value(parse, files, item, err))) {
+                json_decref(made);
+                return NULL;
+            }
+        return made;
     }
-    if (!(list = json_deep_copy(list)) || json_object_set_new(options, "draft", list))
-        return err_memory(err);
-    json_array_foreach(list, at, item) {
-        if (resolve_drafter(parse, json_string_value(item), &made, err))
-            return -1;
-        if (made && json_array_set_new(list, at, json_string(made))) {
-            mem_free(&made);
-            return err_memory(err);
-        }
-        mem_free(&made);
-    }
-    return 0;
-}
-
-/* Resolves an option whose value is a file or one of `words`. */
-static int resolve_file(struct parse *parse, json_t *options, const char *key, const char *const *words, struct err *err)
-{
-    const char *text = json_string_value(json_object_get(options, key));
-    if (!text)
-        return 0;
-    for (; *words; words++)
-        if (strcmp(text, *words) == 0)
-            return 0;
-    char *path = resolved(parse, text, err);
-    if (!path)
-        return -1;
-    int rc = set_text(options, key, path, err);
-    mem_free(&path);
-    return rc;
+    if (!json_is_string(value))
+        return json_incref(value);
+    if (!put_resolved(&text, parse, files, json_string_value(value), err))
+        made = json_string(text.data ? text.data : "");
+    text_free(&text);
+    return made;
 }
 
 /* Merges the options of a setting: the suite's common ones, overridden by the setting's own, with file names resolved. */
@@ -251,19 +214,13 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         return err_memory(err);
     for (const char *const *key = suite_setting_keys; *key; key++)
         json_object_del(setting->options, *key);
-    const char *policy = json_string_value(json_object_get(setting->options, "policy"));
-    bool words = policy && !strncmp(policy, "oracle:", 7);          /* its `cost` is a word; with other policies it is a
-                                                                     * table's file */
-    if (resolve_drafters(parse, setting->options, err) || resolve_option(parse, setting->options, "tree", "file=", err) ||
-        resolve_option(parse, setting->options, "policy", words ? "file=" : "cost=", err))
-        return -1;
-    static const char *const rankings[] = {"router", "path", "oracle", "oracle:as=routed", "oracle:as=printed", NULL};
-    static const char *const references[] = {"self", NULL};
-    return resolve_file(parse, setting->options, "settings", references + 1, err) ||
-           resolve_file(parse, setting->options, "rank", rankings, err) ||
-           resolve_file(parse, setting->options, "reference", references, err) ||
-           resolve_file(parse, setting->options, "force-routes", references + 1, err) ||
-           resolve_file(parse, setting->options, "force-accept", references + 1, err) ? -1 : 0;
+    for (size_t i = 0; i < sizeof file_options / sizeof *file_options; i++) {
+        json_t *value = json_object_get(setting->options, file_options[i].option);
+        if (value && json_object_set_new(setting->options, file_options[i].option,
+                                         resolve_value(parse, &file_options[i], value, err)))
+            return err_memory(err);
+    }
+    return 0;
 }
 
 static int get_machine_text(const json_t *map, const char *key, char **out, struct err *err)

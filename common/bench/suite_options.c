@@ -8,66 +8,28 @@
 #include "common/base/text.h"
 #include "common/stream/bench.h"
 
-/* Kinds of options: OF_DRAFT has no effect without drafts; OF_BUDGET varies the setting otherwise; OF_TEXT changes the text
- * even without drafts, so it is common to all settings, or varied by the suite. */
-enum of { OF_DRAFT, OF_BUDGET, OF_TEXT };
+struct made { struct suite_options options; };
 
-static const struct { const char *name; size_t offset; enum of of; } lists[] = {
-    {"draft-length", offsetof(struct suite_options, draft_length), OF_DRAFT},
-    {"tree", offsetof(struct suite_options, tree), OF_DRAFT},
-    {"policy", offsetof(struct suite_options, policy), OF_DRAFT},
-    {"accept", offsetof(struct suite_options, accept), OF_DRAFT},
-    {"budget", offsetof(struct suite_options, budget), OF_BUDGET},
-    {"rank", offsetof(struct suite_options, rank), OF_BUDGET},
-    {"budget-mode", offsetof(struct suite_options, budget_mode), OF_BUDGET},
-    {"max-tokens", offsetof(struct suite_options, max_tokens), OF_TEXT},
-    {"temperature", offsetof(struct suite_options, temperature), OF_TEXT},
-    {"top-k", offsetof(struct suite_options, top_k), OF_TEXT},
-    {"top-p", offsetof(struct suite_options, top_p), OF_TEXT},
-    {"min-p", offsetof(struct suite_options, min_p), OF_TEXT},
-    {"seed", offsetof(struct suite_options, seed), OF_TEXT},
-};
-static const struct { const char *name; size_t offset; } words[] = {
-    {"budget-phase", offsetof(struct suite_options, budget_phase)}, {"reference", offsetof(struct suite_options, reference)}};
-static const struct { const char *name; size_t offset; } flags[] = {
-    {"ignore-eos", offsetof(struct suite_options, ignore_eos)}, {"overlap", offsetof(struct suite_options, overlap)},
-    {"reconstruction", offsetof(struct suite_options, reconstruction)},
-    {"forecasts", offsetof(struct suite_options, forecasts)}};
+static const struct opt table[] = {SUITE_OPTIONS(struct made, options), OPT_END};
+static const struct suite_options defaults = SUITE_OPTIONS_DEFAULTS;
 
-enum { LISTS = sizeof lists / sizeof *lists, WORDS = sizeof words / sizeof *words, FLAGS = sizeof flags / sizeof *flags,
-       DRAFTERS = 8, AXES = DRAFTERS + LISTS };
+enum { DRAFTERS = 8, AXES = DRAFTERS + sizeof table / sizeof *table };
 
-static const char *text_at(const struct suite_options *options, size_t offset)
+static bool is_list(const struct opt *option) { return option->kind == OPT_KIND_STRING && text_ends(option->argument, ",..."); }
+
+/* Returns the next given option after `option`, NULL: the first; NULL if there is none. All but the models make a suite. */
+static const struct opt *next_given(const struct suite_options *options, const struct opt *option)
 {
-    const char *text;
-    memcpy(&text, (const char *)options + offset, sizeof text);
-    return text;
-}
-
-static bool flag_at(const struct suite_options *options, size_t offset)
-{
-    return *(const bool *)((const char *)options + offset);
-}
-
-const char *suite_options_given(const struct suite_options *o)
-{
-    const struct { bool given; const char *name; } others[] = {
-        {o->draft.count > 0, "draft"}, {o->stop.count > 0, "stop"}, {o->field, "field"}, {o->chat, "chat"},
-        {o->chat_template, "chat-template"}, {o->repetitions, "repetitions"}, {o->warm_up >= 0, "warm-up"},
-        {o->prompts_per_task, "prompts-per-task"}, {o->measure_seconds >= 0, "measure-seconds"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (others[i].given)
-            return others[i].name;
-    for (int i = 0; i < LISTS; i++)
-        if (text_at(o, lists[i].offset))
-            return lists[i].name;
-    for (int i = 0; i < WORDS; i++)
-        if (text_at(o, words[i].offset))
-            return words[i].name;
-    for (int i = 0; i < FLAGS; i++)
-        if (flag_at(o, flags[i].offset))
-            return flags[i].name;
+    for (option = option ? option + 1 : table; option->kind; option++)
+        if (option->kind != OPT_KIND_GROUP && strcmp(option->name, "model") && !opt_equal(option, options, &defaults))
+            return option;
     return NULL;
+}
+
+const char *suite_options_given(const struct suite_options *options)
+{
+    const struct opt *option = next_given(options, NULL);
+    return option ? option->name : NULL;
 }
 
 /* Returns whether the text after a comma continues the value before it: key=value does, KIND:key=value does not. */
@@ -137,20 +99,21 @@ static json_t *split(const char *name, const char *list, struct err *err)
     return NULL;
 }
 
-/* The value lists of one command line: drafters first, then `lists`. */
+/* The value lists of one command line: drafters first. Those of SETTING_DRAFT have no effect without drafts; those of
+ * SETTING_TEXT change the text even then, so they are common to all settings, or varied by the suite. */
 struct axes {
     const char *name[AXES];
     json_t *values[AXES];
-    enum of of[AXES];
+    unsigned part[AXES];                /* enum setting_part */
     int count, drafters;
 };
 
-static int add_axis(struct axes *axes, const char *name, enum of of, const char *list, struct err *err)
+static int add_axis(struct axes *axes, const char *name, const char *list, struct err *err)
 {
     if (!(axes->values[axes->count] = split(name, list, err)))
         return -1;
     axes->name[axes->count] = name;
-    axes->of[axes->count++] = of;
+    axes->part[axes->count++] = setting_part(name);
     return 0;
 }
 
@@ -159,12 +122,12 @@ static int open_axes(struct axes *axes, const struct suite_options *options, str
     if (options->draft.count > DRAFTERS)
         return err_set(err, ERR_INPUT, "--draft: more than %d drafters together", DRAFTERS);
     for (int i = 0; i < options->draft.count; i++)
-        if (add_axis(axes, "draft", OF_DRAFT, options->draft.items[i], err))
+        if (add_axis(axes, "draft", options->draft.items[i], err))
             return -1;
     axes->drafters = axes->count;
-    for (int i = 0; i < LISTS; i++)
-        if (text_at(options, lists[i].offset) &&
-            add_axis(axes, lists[i].name, lists[i].of, text_at(options, lists[i].offset), err))
+    for (const struct opt *option = NULL; (option = next_given(options, option));)
+        if (is_list(option) &&
+            add_axis(axes, option->name, *(const char *const *)((const char *)options + option->offset), err))
             return -1;
     return 0;
 }
@@ -200,8 +163,8 @@ static int name_setting(struct text *name, const struct axes *axes, json_t *cons
         if ((i && text_puts(name, " + ", err)) || append_value(name, value[i], err))
             return -1;
     for (int i = axes->drafters; i < axes->count; i++) {
-        bool lone = axes->of[i] == OF_BUDGET && !strcmp(axes->name[i], "budget") && (nothing || !axes->drafters);
-        if (axes->of[i] == OF_TEXT || (nothing && axes->of[i] == OF_DRAFT) ||
+        bool lone = !strcmp(axes->name[i], "budget") && (nothing || !axes->drafters);
+        if (axes->part[i] & SETTING_TEXT || (nothing && axes->part[i] == SETTING_DRAFT) ||
             (json_array_size(axes->values[i]) < 2 && !lone))
             continue;
         if (text_printf(name, err, "%s%s ", name->length > begin ? ", " : "", axes->name[i]) ||
@@ -231,7 +194,7 @@ static int add_setting(json_t *settings, const struct axes *axes, json_t *const 
     bool failed = !rc && json_object_set_new(map, "name", json_string(name.data));
     failed = failed || (!rc && model && json_object_set_new(map, "model", json_string(model)));
     for (int i = 0; !rc && i < axes->count; i++) {
-        if (axes->of[i] == OF_TEXT || (nothing && axes->of[i] == OF_DRAFT))
+        if (axes->part[i] & SETTING_TEXT || (nothing && axes->part[i] == SETTING_DRAFT))
             continue;
         failed |= i < axes->drafters ? json_array_append(drafters, value[i]) : json_object_set(map, axes->name[i], value[i]);
     }
@@ -249,7 +212,7 @@ static int add_setting(json_t *settings, const struct axes *axes, json_t *const 
     return rc || failed ? (rc ? -1 : err_memory(err)) : 0;
 }
 
-/* Adds every combination, the last list varying fastest; lists of OF_TEXT belong to the suite's "vary". */
+/* Adds every combination, the last list varying fastest; lists of the text belong to the suite's "vary". */
 static int add_settings(json_t *settings, const struct axes *axes, const char *model, struct err *err)
 {
     size_t at[AXES] = {0};
@@ -260,7 +223,7 @@ static int add_settings(json_t *settings, const struct axes *axes, const char *m
         if (add_setting(settings, axes, value, model, err))
             return -1;
         int turn = axes->count - 1;
-        while (turn >= 0 && (axes->of[turn] == OF_TEXT || ++at[turn] == json_array_size(axes->values[turn])))
+        while (turn >= 0 && (axes->part[turn] & SETTING_TEXT || ++at[turn] == json_array_size(axes->values[turn])))
             at[turn--] = 0;
         more = turn >= 0;
     }
@@ -312,35 +275,24 @@ static int put_models(json_t *suite, json_t *settings, const struct axes *axes, 
     return rc;
 }
 
-static json_t *texts_of(const struct strings *strings)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < strings->count; i++)
-        if (json_array_append_new(list, json_string(strings->items[i]))) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
-/* Adds options common to all settings, and the varying options of the text. */
+/* Adds options common to all settings, the varying options of the text, and how the suite is run. */
 static bool put_options(json_t *suite, const struct suite_options *options, const struct axes *axes)
 {
     json_t *common = json_object(), *vary = json_object();
     bool failed = !common || !vary;
     for (int i = 0; i < axes->count && !failed; i++)
-        if (axes->of[i] == OF_TEXT)
+        if (axes->part[i] & SETTING_TEXT)
             failed = json_array_size(axes->values[i]) > 1
                          ? json_object_set(vary, axes->name[i], axes->values[i])
                          : json_object_set(common, axes->name[i], json_array_get(axes->values[i], 0));
-    for (int i = 0; i < WORDS && !failed; i++)
-        if (text_at(options, words[i].offset))
-            failed = json_object_set_new(common, words[i].name, json_string(text_at(options, words[i].offset)));
-    for (int i = 0; i < FLAGS && !failed; i++)
-        if (flag_at(options, flags[i].offset))
-            failed = json_object_set_new(common, flags[i].name, json_true());
-    if (!failed && options->stop.count)
-        failed = json_object_set_new(common, "stop", texts_of(&options->stop));
+    for (const struct opt *option = NULL; !failed && (option = next_given(options, option));) {
+        if (is_list(option) || !strcmp(option->name, "draft"))
+            continue;
+        json_t *value = opt_json(option, options);
+        failed = !strcmp(option->name, "prompts-per-task")
+                     ? json_object_set_new(suite, "limits", json_pack("{s:o?}", option->name, value))
+                     : json_object_set_new(setting_part(option->name) ? common : suite, option->name, value);
+    }
     if (!failed && json_object_size(common))
         failed = json_object_set(suite, "options", common);
     if (!failed && json_object_size(vary))
@@ -350,26 +302,14 @@ static bool put_options(json_t *suite, const struct suite_options *options, cons
     return failed;
 }
 
-static bool put_how(json_t *suite, const struct suite_options *o)
-{
-    return (o->repetitions && json_object_set_new(suite, "repetitions", json_integer(o->repetitions))) ||
-           (o->warm_up >= 0 && json_object_set_new(suite, "warm-up", json_integer(o->warm_up))) ||
-           (o->prompts_per_task &&
-            json_object_set_new(suite, "limits", json_pack("{s:i}", "prompts-per-task", o->prompts_per_task))) ||
-           (o->measure_seconds >= 0 && json_object_set_new(suite, "measure-seconds", json_real(o->measure_seconds))) ||
-           (o->chat && json_object_set_new(suite, "chat", json_true())) ||
-           (o->field && json_object_set_new(suite, "field", json_string(o->field))) ||
-           (o->chat_template && json_object_set_new(suite, "chat-template", json_string(o->chat_template)));
-}
-
 int suite_options_make(json_t **out, const struct suite_options *options, const struct strings *prompts, struct err *err)
 {
     struct axes axes = {0};
     json_t *suite = json_object(), *settings = json_array();
     int rc = suite && settings ? open_axes(&axes, options, err) : err_memory(err);
     rc = rc || put_models(suite, settings, &axes, &options->models, err) ? -1 : 0;
-    if (!rc && (json_object_set_new(suite, "prompts", texts_of(prompts)) || json_object_set(suite, "settings", settings) ||
-                put_options(suite, options, &axes) || put_how(suite, options)))
+    if (!rc && (json_object_set_new(suite, "prompts", strings_json(prompts)) || json_object_set(suite, "settings", settings) ||
+                put_options(suite, options, &axes)))
         rc = err_memory(err);
     for (int i = 0; i < axes.count; i++)
         json_decref(axes.values[i]);

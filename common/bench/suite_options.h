@@ -14,11 +14,17 @@
 
 #include "common/base/err.h"
 #include "common/cli/opt.h"
+#include "common/session/settings.h"
+
+#define SUITE_FIELD(letter, name, args, field, ...) field
+#define SUITE_COUNTS(letter, name, args, field, min, max, help) OPT_STRING(letter, name, args, field, "N,...", help)
+#define SUITE_FLOATS(letter, name, args, field, min, max, argument, help) \
+    OPT_STRING(letter, name, args, field, argument ",...", help)
 
 struct suite_options {
     struct strings models, draft, stop;
-    const char *draft_length, *tree, *policy, *accept, *budget, *rank, *budget_mode;
-    const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *seed;
+    const char *draft_length, *tree, *policy, *accept, *budget, *rank, *budget_mode, *max_tokens, *seed,
+               SAMPLING_OPTIONS(SUITE_FIELD, SUITE_FIELD, , *);
     const char *budget_phase, *reference, *field, *chat_template;       /* one value each */
     bool ignore_eos, overlap, reconstruction, forecasts, chat;
     int repetitions, warm_up, prompts_per_task;                         /* 0; -1; 0: not given */
@@ -27,6 +33,7 @@ struct suite_options {
 
 #define SUITE_OPTIONS_DEFAULTS {.warm_up = -1, .measure_seconds = -1}
 
+/* A placeholder that ends with ",..." is that of a list. */
 #define SUITE_OPTIONS(args, made) \
     OPT_GROUP("Settings from options"), \
     OPT_STRINGS('m', "model", args, made.models, "FILE", \
@@ -42,19 +49,10 @@ struct suite_options {
                "replace or drop experts outside the budget"), \
     OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "apply the budget in these forwards"), \
     OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "make at most N new tokens a prompt"), \
-    OPT_STRING(0, "temperature", args, made.temperature, "T,...", "divide logits by T; 0 chooses the most likely token"), \
-    OPT_STRING(0, "top-k", args, made.top_k, "K,...", "keep the K best tokens"), \
-    OPT_STRING(0, "top-p", args, made.top_p, "P,...", "keep the fewest best tokens of total probability P"), \
-    OPT_STRING(0, "min-p", args, made.min_p, "P,...", "keep tokens at least P times as likely as the best"), \
+    SAMPLING_OPTIONS(SUITE_COUNTS, SUITE_FLOATS, args, made.), \
     OPT_STRING(0, "seed", args, made.seed, "N,...", "start the random numbers from N"), \
-    OPT_STRINGS(0, "stop", args, made.stop, "TEXT", "end before TEXT; may be given several times"), \
-    OPT_FLAG(0, "ignore-eos", args, made.ignore_eos, "continue after an end-of-sequence token"), \
-    OPT_STRING(0, "reference", args, made.reference, "self|FILE", \
-               "record how far each token is from that of model FILE, or of this one without budget"), \
-    OPT_FLAG(0, "forecasts", args, made.forecasts, \
-             "record how well each source of forecasts named the experts that verifications requested"), \
-    OPT_FLAG(0, "overlap", args, made.overlap, "record how likely any rule could keep each drafted token tried"), \
-    OPT_FLAG(0, "reconstruction", args, made.reconstruction, "record the error of a budget in each layer's experts"), \
+    ENDING_OPTIONS(args, made), \
+    MEASURE_OPTIONS(args, made), \
     OPT_FLAG(0, "chat", args, made.chat, "wrap each text as a message of a user"), \
     OPT_STRING(0, "field", args, made.field, "NAME", "the text of a prompt is in the field NAME"), \
     OPT_INPUT(0, "chat-template", args, made.chat_template, "use the chat template in FILE, not the model's"), \

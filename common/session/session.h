@@ -47,21 +47,19 @@ struct session_options {
 extern const char *const session_cache_words[];
 extern const char *const session_activation_words[];
 
-/* The option of activations alone. */
-#define SESSION_ACTIVATIONS(args, session) \
+#define SESSION_MACHINE_OPTIONS(args, session) \
+    OPT_DEVICE(args, session.device), \
+    OPT_THREADS(args, session.threads), \
+    OPT_ISA(args, session.isa), \
+    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "limit prompt and answer together to N tokens"), \
+    OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
     OPT_CHOICE(0, "activations", args, session.activations, session_activation_words, \
                "round activations before products: auto, f32 (less than auto) or bf16 (more)")
 
 #define SESSION_OPTIONS(args, session) \
     OPT_GROUP("Model and machine"), \
     OPT_INPUT_AS('m', "model", args, session.model, "FILE.moe", "the model FILE"), \
-    OPT_DEVICE(args, session.device), \
-    OPT_THREADS(args, session.threads), \
-    OPT_STRING(0, "isa", args, session.isa, "NAME", \
-               "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain"), \
-    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "limit prompt and answer together to N tokens"), \
-    OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
-    SESSION_ACTIVATIONS(args, session), \
+    SESSION_MACHINE_OPTIONS(args, session), \
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
     CACHING_OPTIONS(args, session.caching)
 
