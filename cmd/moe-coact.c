@@ -20,6 +20,7 @@
 #include "common/route/tallied.h"
 #include "common/route/trees.h"
 #include "common/route/windows.h"
+#include "common/session/settings.h"
 #include "common/stream/writer.h"
 
 struct coact_args {
@@ -239,7 +240,8 @@ static int merge(const void *arguments, const struct console *console, struct er
     const struct merge_args *args = arguments;
     struct text note = {0};
     struct merge merge = { .paths = args->inputs.items, .count = args->inputs.count, .output = output_of(args->output),
-                           .force = args->force, .tool = console->program, .version = MOE_VERSION, .argc = console->argc,
+                           .force = args->force, .settings = decode_settings_options,
+                           .tool = console->program, .version = MOE_VERSION, .argc = console->argc,
                            .argv = console->argv };
     int rc = streams_merge(&merge, &note, err);
     console_notes(console, &note);

@@ -4,51 +4,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options of moe-profile and moe-decode. Any other option is ignored, and so is its value, unless the value begins with a dash.
- * */
-static const struct decisive { char letter; const char *name; bool flag; } decisive[] = {
-    {'n', "max-tokens", false}, {0, "record", false}, {0, "temperature", false}, {0, "top-k", false}, {0, "top-p", false},
-    {0, "min-p", false}, {0, "seed", false}, {0, "stop", false}, {0, "ignore-eos", true}, {'d', "draft", false},
-    {'K', "draft-length", false}, {0, "tree", false}, {0, "policy", false}, {0, "accept", false}, {'B', "budget", false},
-    {0, "budget-phase", false}, {0, "budget-mode", false}, {0, "chat", true}, {0, "template-arg", false},
-    {0, "parse-special", true}, {'c', "context", false}, {0, "kv-dtype", false}, {0, "activations", false},
-    {0, "force-accept", false}, {0, "force-routes", false}, {0, "layers", false}, {0, "for", false}, {0, "dtype", false},
-    {0, "mask", false}, {0, "turns", false}, {0, "cut", false}};
+#define VALUE(short, long) {.kind = OPT_KIND_STRING, .letter = short, .name = long}
 
-enum { OPTIONS = sizeof decisive / sizeof *decisive };
+/* Further options of moe-profile and moe-decode. Any option that is in no table is ignored, and so is its value, unless the
+ * value begins with a dash. */
+static const struct opt others[] = {
+    VALUE(0, "record"), {.kind = OPT_KIND_FLAG, .name = "chat"}, {.kind = OPT_KIND_STRINGS, .name = "template-arg"},
+    {.kind = OPT_KIND_FLAG, .name = "parse-special"}, VALUE('c', "context"), VALUE(0, "kv-dtype"), VALUE(0, "activations"),
+    VALUE(0, "layers"), VALUE(0, "for"), VALUE(0, "dtype"), VALUE(0, "mask"), VALUE(0, "turns"), VALUE(0, "cut"), OPT_END};
+
 static const char flag_letters[] = "qvh";
 
-/* The options as given; values of a repeatable option are joined with " + ". */
-struct given { struct text value[OPTIONS]; };
+enum { OPTIONS_MAX = 64 };
 
-static int find(const char *name, size_t length)
+static const struct opt *option_at(const struct opt *settings, int at)
 {
-    for (int i = 0; i < OPTIONS; i++)
-        if (!strncmp(decisive[i].name, name, length) && !decisive[i].name[length])
+    for (; at && settings->kind; at--)
+        settings++;
+    return settings->kind ? settings : &others[at];
+}
+
+/* Finds an option by its long name or, if that is NULL, its letter; -1: not compared. */
+static int find(const struct opt *settings, const char *name, size_t length, char letter)
+{
+    const struct opt *option;
+    for (int i = 0; i < OPTIONS_MAX && (option = option_at(settings, i))->kind; i++)
+        if (name ? !strncmp(option->name, name, length) && !option->name[length] : option->letter == letter)
             return i;
     return -1;
 }
 
-static int find_letter(char letter)
+/* The last value counts; those of a repeatable option are joined with " + ". */
+static int take(struct text *text, enum opt_kind kind, const char *value, struct err *err)
 {
-    for (int i = 0; i < OPTIONS; i++)
-        if (decisive[i].letter == letter)
-            return i;
-    return -1;
-}
-
-/* The last value counts, except for options that accumulate: drafters, stop texts, template arguments. */
-static int take(struct given *given, int option, const char *value, struct err *err)
-{
-    struct text *text = &given->value[option];
-    const char *name = decisive[option].name;
-    bool adds = !strcmp(name, "draft") || !strcmp(name, "stop") || !strcmp(name, "template-arg");
-    if (!adds)
+    if (kind != OPT_KIND_STRINGS)
         text_clear(text);
     return text_printf(text, err, "%s%s", text->length ? " + " : "", value);
 }
 
-static int take_options(struct given *given, const struct header *header, struct err *err)
+/* Writes the options as given to value[OPTIONS_MAX]. */
+static int take_options(struct text *value, const struct opt *settings, const struct header *header, struct err *err)
 {
     int at = 1;
     while (at < header->argc) {
@@ -57,20 +52,22 @@ static int take_options(struct given *given, const struct header *header, struct
             break;
         if (!strncmp(word, "--", 2)) {
             const char *equals = strchr(word, '=');
-            int option = find(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+            int option = find(settings, word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2), 0);
             if (option < 0)
                 continue;
-            at += !equals && !decisive[option].flag;
-            if (take(given, option, decisive[option].flag ? "given" : equals ? equals + 1 : next, err))
+            const enum opt_kind kind = option_at(settings, option)->kind;
+            const bool flag = kind == OPT_KIND_FLAG;
+            at += !equals && !flag;
+            if (take(&value[option], kind, flag ? "given" : equals ? equals + 1 : next, err))
                 return -1;
             continue;
         }
         for (const char *letter = word + 1; word[0] == '-' && *letter; letter++) {
-            int option = find_letter(*letter);
+            int option = find(settings, NULL, 0, *letter);
             if (strchr(flag_letters, *letter))
                 continue;
             at += !letter[1];
-            if (option >= 0 && take(given, option, letter[1] ? letter + 1 : next, err))
+            if (option >= 0 && take(&value[option], option_at(settings, option)->kind, letter[1] ? letter + 1 : next, err))
                 return -1;
             break;
         }
@@ -88,25 +85,26 @@ static bool same(const struct text *a, const struct text *b)
     return !strcmp(a->data, b->data) || (!*end_a && !*end_b && one == other);
 }
 
-int made_alike(const struct header *header, const struct header *other, struct text *why, struct err *err)
+int made_alike(const struct opt *settings, const struct header *header, const struct header *other, struct text *why,
+               struct err *err)
 {
-    struct given a = {0}, b = {0};
-    int rc = take_options(&a, header_producer(header), err) || take_options(&b, header_producer(other), err) ? -1 : 0;
-    for (int i = 0; i < OPTIONS; i++) {
-        const char *comma = why->length ? "; " : "", *name = decisive[i].name;
-        const struct text *one = &a.value[i], *two = &b.value[i];
-        if (rc || same(one, two))
-            continue;
-        if (decisive[i].flag)
-            rc = text_printf(why, err, "%s%s --%s", comma, one->length ? "with" : "without", name);
-        else if (!one->length)
-            rc = text_printf(why, err, "%swithout --%s, not with %s", comma, name, two->data);
-        else
-            rc = text_printf(why, err, "%s--%s %s, not %s", comma, name, one->data, two->length ? two->data : "without it");
+    struct text a[OPTIONS_MAX] = {{0}}, b[OPTIONS_MAX] = {{0}};
+    int rc = take_options(a, settings, header_producer(header), err) ||
+             take_options(b, settings, header_producer(other), err) ? -1 : 0;
+    for (int i = 0; i < OPTIONS_MAX; i++) {
+        if (!rc && !same(&a[i], &b[i])) {
+            const struct opt *option = option_at(settings, i);
+            const char *comma = why->length ? "; " : "", *name = option->name;
+            if (option->kind == OPT_KIND_FLAG)
+                rc = text_printf(why, err, "%s%s --%s", comma, a[i].length ? "with" : "without", name);
+            else if (!a[i].length)
+                rc = text_printf(why, err, "%swithout --%s, not with %s", comma, name, b[i].data);
+            else
+                rc = text_printf(why, err, "%s--%s %s, not %s", comma, name, a[i].data,
+                                 b[i].length ? b[i].data : "without it");
+        }
+        text_free(&a[i]);
+        text_free(&b[i]);
     }
-    for (int i = 0; i < OPTIONS; i++) {
-        text_free(&a.value[i]);
-        text_free(&b.value[i]);
-    }
-    return rc ? -1 : 0;
+    return rc;
 }

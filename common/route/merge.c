@@ -196,7 +196,7 @@ static int merge_labels(struct merging *m, int last, struct err *err)
 static int check_alike(struct merging *m, int at, struct err *err)
 {
     struct text why = {0}, what = {0};
-    int rc = made_alike(reader_header(m->input[at].in), reader_header(m->input[0].in), &why, err);
+    int rc = made_alike(m->merge->settings, reader_header(m->input[at].in), reader_header(m->input[0].in), &why, err);
     if (!rc && why.length) {
         text_printf(&what, err, "%s was made otherwise than %s (%s)", m->input[at].path, m->input[0].path, why.data);
         rc = object(m, &what, "merge streams made alike", err);

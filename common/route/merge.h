@@ -15,6 +15,7 @@
 
 #include "common/base/err.h"
 #include "common/base/text.h"
+#include "common/cli/opt.h"
 #include "common/stream/header.h"
 
 /* tool to argv describe the merging command, for the header. Notes, one a line, are appended to *note. */
@@ -23,6 +24,7 @@ struct merge {
     int count;
     const char *output;
     bool force;
+    const struct opt *settings;         /* options that made_alike compares */
     const char *tool, *version;
     int argc;
     char *const *argv;

@@ -264,7 +264,7 @@ JQ
     moe-profile -j 1 -m pocket.moe --pin --draft=ngram -qK 4 --max-tokens=4 -p "Another." -o b.moes
     moe-profile -q -m pocket.moe -n 4 --draft ngram -K 2 -p "A short one." --temperature 0.70 -o c.moes
     moe-profile -q -m pocket.moe -n 4 -d ngram -d pld --draft-length 2 -p "A short one." --temperature .7 -o d.moes
-    moe-profile -q -m pocket.moe -n 4 -d ngram -K 2 --ignore-eos -p "Else." --temperature 7e-1 -o e.moes
+    moe-profile -q -m pocket.moe -n 4 -d ngram -K 2 --ignore-eos --accept rejection -p "Else." --temperature 7e-1 -o e.moes
     moe-coact merge a.moes b.moes -o ab.moes
     run moe-coact merge b.moes c.moes -o no.moes
     assert_trouble moe-coact
@@ -274,7 +274,7 @@ JQ
     [[ $output == *"(--draft ngram + pld, not ngram);"* ]]
     run moe-coact merge c.moes e.moes -o no.moes
     assert_trouble moe-coact
-    [[ $output == *"(with --ignore-eos);"* ]]
+    [[ $output == *"(with --ignore-eos; --accept rejection, not without it);"* ]]
     run moe-coact merge ab.moes c.moes -o no.moes                  # the parts of merged streams count
     assert_trouble moe-coact
     [[ $output == *"c.moes was made otherwise than ab.moes"* ]]

@@ -554,8 +554,10 @@ static void test_refusals(void **unused)
 
 static int merge_to(const char *output, const char *const *paths, int count, struct err *err)
 {
+    static const struct opt none[] = { OPT_END };
     struct text note = {0};
-    struct merge merge = { .paths = paths, .count = count, .output = output, .tool = "test", .version = "0" };
+    struct merge merge = { .paths = paths, .count = count, .output = output, .settings = none, .tool = "test",
+                           .version = "0" };
     int rc = streams_merge(&merge, &note, err);
     text_free(&note);
     return rc;
