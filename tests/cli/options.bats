@@ -321,6 +321,8 @@ EOF
 moe-decode --n-predict 4|--n-predict: in moekit use -n
 moe-decode --max-new-tokens=4|--max-new-tokens: in moekit use -n
 moe-decode --temp 0.8|--temp: in moekit use --temperature
+moe-decode --min_p .1|--min_p: in moekit use --min-p
+moe-decode --max_new_tokens 4|--max_new_tokens: in moekit use -n
 moe-decode -t 4|-t: in moekit use -j
 moe-decode -ngl 99|--ngl: in moekit use --device
 moe-decode --ctx-size 4096|--ctx-size: in moekit use -c
