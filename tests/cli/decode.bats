@@ -358,7 +358,7 @@ STOPS
 -m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds for itself
 -m pocket.moe -p x -d ngram -d pld -B 8 --budget-phase draft|this drafter has no experts
 -m pocket.moe -p x -d ngram --policy greedy|--policy
--m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give it once
+-m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give one of them
 -m pocket.moe -p x --stop ''|--stop
 -m pocket.moe -p x --stop $'\xff'|--stop
 -m pocket.moe -p x --top-p 1.5|--top-p
