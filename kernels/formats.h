@@ -112,7 +112,7 @@
  * own; WOVEN, decoded by formats_woven.h; GRID, woven and slow to decode, so each weight is decoded once for several rows.
  *
  * A new woven format also needs a row of WOVEN_FIELDS, NAME_parts (formats_woven.h), NAME_weave (formats_coded.c), and two
- * decoders of vectors, span_NAME (cpu/spans.h) and codes_NAME (cpu/codes.h). */
+ * decoders of vectors, span_NAME (cpu/spans.h) and codes_NAME (cpu/codes.h; cpu/codes_grids.h for a grid). */
 #define WEIGHT_FORMATS(row) \
     row(F32, f32, PLAIN, 1, 1, 4) \
     row(F16, f16, PLAIN, 2, 1, 2) \

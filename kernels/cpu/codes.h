@@ -281,135 +281,15 @@ INLINE void codes_q2_k(const unsigned char *chunk, int lane, int span, struct co
     }
 }
 
-/* ---- IQ2 and IQ3 ---- */
-
-/* Decode 16 inputs, whose entries of a grid are in the halves of every word. signs: bit i of a word is the sign of input i. */
-INLINE void codes_grid2(words pair, words signs, words *code)
-{
-    const words four = words_spread(signs, 4);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        code[i] = words_signed_table(TABLE_IQ2, 3, words_right(pair, 2 * i), words_left(four, 3 - i));
-}
-
-/* even, odd: the four entries of 16 inputs by their place. */
-INLINE void codes_grid3(words even, words odd, words signs, const int8_t *table, words *code)
-{
-    const words four = words_spread(signs, 4);
-    const words low = words_bytes_of(even, words_left(odd, 8), 0x00ff00ff);
-    const words high = words_bytes_of(words_right(even, 8), odd, 0x00ff00ff);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const words two = i < 2 ? low : high;
-        code[i] = words_signed_table(table, 7, i % 2 ? words_right(two, 4) : two, words_left(four, 3 - i));
-    }
-}
-
-INLINE void codes_span2(const uint16_t *grid, int entries, words *index, words signs, words *code)
-{
-    words_pairs(grid, entries, 2, index);
-    codes_grid2(index[0], signs, code);
-    codes_grid2(index[1], words_right(signs, 16), code + 4);
-}
-
-INLINE void codes_span3(const uint16_t *grid, int entries, words *index, words signs, const int8_t *table, words *code)
-{
-    words_pairs(grid, entries, 4, index);
-    codes_grid3(index[0], index[1], signs, table, code);
-    codes_grid3(index[2], index[3], words_right(signs, 16), table, code + 4);
-}
-
-/* Moves the two lower bytes of every word into its halves. */
-INLINE words words_halves(words a) { return words_and(words_bytes_of(a, words_left(a, 8), 0x0000ffff), 0x00ff00ff); }
-
-/* Adds the sign of the last of eight inputs, the parity of the others, to the signs in the four bytes of every word. */
-INLINE words bytes_signs(words seven)
-{
-    words odd = words_xor(seven, words_right(seven, 4));
-    odd = words_xor(odd, words_right(odd, 2));
-    odd = words_and(words_xor(odd, words_right(odd, 1)), 0x01010101);
-    return words_or(seven, words_left(odd, 7));
-}
-
-/* Returns a scale of IQ2 or IQ3: 2 s + 1, where s is four bits of a word. */
-INLINE vector grid_scale(words word, int shift)
-{
-    return vector_add(words_convert(words_left(words_and(words_right_by(word, shift), 15), 1)), vector_all(1));
-}
-
-INLINE void codes_iq2_xxs(const unsigned char *chunk, int lane, int span, struct codes *c)
-{
-    const words eight = grid_word(chunk, lane, 2 * span), more = grid_word(chunk, lane, 2 * span + 1);
-    words index[2] = {words_halves(eight), words_halves(words_right(eight, 16))};
-    c->scale[0] = vector_times(vector_times(vector_half(chunk + lane * 2), grid_scale(more, 28)), vector_all(0.125f));
-    codes_span2(grid_iq2_xxs(), 256, index, bytes_signs(words_spread(more, 7)), c->code);
-}
-
-INLINE void codes_iq2_xs(const unsigned char *chunk, int lane, int span, struct codes *c)
-{
-    words index[2], signs[2];
-    c->scale[0] = vector_times(vector_half(chunk + lane * 2), vector_all(0.125f));
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        const words both = grid_word(chunk, lane, 2 * span + h), seven = words_and(words_right(both, 9), 0x007f007f);
-        c->factor[h] = grid_scale(grid_word(chunk, lane, 16 + span / 4), (2 * span + h) % 8 * 4);
-        index[h] = words_and(both, 0x01ff01ff);
-        signs[h] = words_or(seven, words_right(seven, 8));
-    }
-    codes_span2(grid_iq2_xs(), 512, index, bytes_signs(words_bytes_of(signs[0], words_left(signs[1], 16), 0x0000ffff)),
-                c->code);
-}
-
-INLINE void codes_iq2_s(const unsigned char *chunk, int lane, int span, struct codes *c)
-{
-    const words low = grid_word(chunk, lane, span);
-    const words high = words_right_by(grid_word(chunk, lane, 16 + span / 4), span % 4 * 8);
-    words index[2];
-    c->scale[0] = vector_times(vector_half(chunk + lane * 2), vector_all(0.125f));
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        const words two = words_right(high, 4 * h);
-        c->factor[h] = grid_scale(grid_word(chunk, lane, 18 + span / 4), (2 * span + h) % 8 * 4);
-        index[h] = words_or(words_halves(words_right(low, 16 * h)),
-                            words_or(words_left(words_and(two, 3), 8), words_left(words_and(two, 12), 22)));
-    }
-    codes_span2(grid_iq2_s(), 1024, index, grid_word(chunk, lane, 8 + span), c->code);
-}
-
-INLINE void codes_iq3_xxs(const unsigned char *chunk, int lane, int span, struct codes *c)
-{
-    const words more = grid_word(chunk, lane, 16 + span);
-    words index[4];
-    c->scale[0] = vector_times(vector_times(vector_half(chunk + lane * 2), grid_scale(more, 28)), vector_all(0.25f));
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++)
-        index[g] = words_and(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 8), 0x00ff00ff);
-    codes_span3(grid_iq3_xxs(), 256, index, bytes_signs(words_spread(more, 7)), TABLE_IQ3_XXS, c->code);
-}
-
-INLINE void codes_iq3_s(const unsigned char *chunk, int lane, int span, struct codes *c)
-{
-    const words high = words_right_by(grid_word(chunk, lane, 16 + span / 4), span % 4 * 8);
-    words index[4];
-    c->scale[0] = vector_times(vector_half(chunk + lane * 2), grid_scale(grid_word(chunk, lane, 26), 4 * span));
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-        const words ninth = words_right(high, g / 2 * 4 + g % 2);
-        index[g] = words_or(words_and(words_right(grid_word(chunk, lane, 2 * span + g / 2), g % 2 * 8), 0x00ff00ff),
-                            words_or(words_left(words_and(ninth, 1), 8), words_left(words_and(ninth, 4), 22)));
-    }
-    codes_span3(grid_iq3_s(), 512, index, grid_word(chunk, lane, 18 + span), TABLE_IQ3_S, c->code);
-}
-
 #define CODES_CASE(NAME, name) case FORMAT_##NAME: codes_##name(chunk, lane, span, c); break;
 #define CODES_PLAIN(NAME, name)
 #define CODES_INTEGER(NAME, name)
 #define CODES_CODED(NAME, name)
 #define CODES_WOVEN(NAME, name) CODES_CASE(NAME, name)
-#define CODES_GRID(NAME, name) CODES_CASE(NAME, name)
+#define CODES_GRID(NAME, name)
 #define CODES_OF(NAME, name, kind, step, block, bytes) CODES_##kind(NAME, name)
 
-/* `format` must be a constant at each use. */
+/* `format` must be a constant at each use. codes_grids.h has the decoders of IQ2 and IQ3. */
 INLINE void codes_of(enum weight_format format, const unsigned char *chunk, int lane, int span, struct codes *c)
 {
     switch (format) {

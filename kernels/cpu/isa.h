@@ -4,7 +4,7 @@
  * the vectors of vector.h.
  *
  * Code that needs neither VNNI nor AMX is shared by all sets with ISA_AVX512: it is compiled for avx512 only and has that name
- * (ISA_VECTOR_NAME; VECTOR_SOURCES in the makefile). */
+ * (ISA_VECTOR_NAME; VECTOR_SOURCES in the makefile). So is unit_grids_bytes.c, which defines ISA_VNNI and ISA_VBMI itself. */
 #ifndef MOE_KERNELS_CPU_ISA_H
 #define MOE_KERNELS_CPU_ISA_H
 

@@ -14,124 +14,25 @@
 
 #if defined(ISA_VECTORS)
 
-enum { VECTORS = UNIT_OUTPUTS / LANES, GROUPS = BLOCK_INPUTS / 4 };
+enum { GRID_BYTES = 1 };
 
-/* Max rows whose weights are not unpacked to memory, and max rows of a set. */
-#if defined(ISA_AVX512)
-enum { DIRECT_ROWS = 3, SET_ROWS = 8 };
-#else
-enum { DIRECT_ROWS = 1, SET_ROWS = 4 };
-#endif
-
-/* The cache lines that a span prefetches, one after each product of four inputs; near, far: bytes ahead (fetch_after). */
-struct lines {
-    const unsigned char *line, *end;
-    size_t near, far;
-};
-
-INLINE void fetch_next(struct lines *lines)
+INLINE void grid_begin(enum weight_format format, unsigned char *grid)
 {
-    if (lines->line < lines->end)
-        fetch_after(lines->line, lines->near, lines->far);
-    lines->line += 64;
+    (void)format;
+    (void)grid;
 }
 
-/* Adds the products of a span to the sums of `rows` rows. x: each row's block. `kind` and `rows` must be constants at each
- * use. */
-INLINE void span_product(int kind, int offset, int rows, const struct codes *c, const struct quantised *const *x,
-                         struct lines *lines, vector *sum)
+INLINE void span_codes(enum weight_format format, const unsigned char *grid, const unsigned char *chunk, int lane, int span,
+                       struct codes *c)
 {
-    const bool two = kind & (CODES_HALVES | CODES_STEPS);
-    words count[SET_ROWS][2];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-        count[r][0] = words_all(-offset * (two ? x[r]->sum[0] : x[r]->sum[0] + x[r]->sum[1]));
-        if (two)
-            count[r][1] = words_all(-offset * x[r]->sum[1]);
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < GROUPS; g++) {
-        fetch_next(lines);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            int32_t four;
-            memcpy(&four, x[r]->q + 4 * g, sizeof four);
-            words *to = &count[r][two && g >= GROUPS / 2];
-            *to = words_dot(kind, *to, c->code[g], words_all(four));
-        }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-        const vector scale = vector_all(x[r]->scale);
-        vector value = words_convert(count[r][0]);
-        if (kind & CODES_HALVES)
-            value = vector_fma(words_convert(count[r][1]), c->factor[1], vector_times(value, c->factor[0]));
-        sum[r] = vector_fma(value, vector_times(c->scale[0], scale), sum[r]);
-        if (kind & CODES_STEPS)
-            sum[r] = vector_fma(words_convert(count[r][1]), vector_times(c->scale[1], scale), sum[r]);
-        if (kind & CODES_LESS)
-            sum[r] = vector_fma(c->less[0], vector_all(x[r]->total), sum[r]);
-        if (kind & CODES_LESS_HALVES) {
-            sum[r] = vector_fma(c->less[0], vector_all(x[r]->scale * (float)x[r]->sum[0]), sum[r]);
-            sum[r] = vector_fma(c->less[1], vector_all(x[r]->scale * (float)x[r]->sum[1]), sum[r]);
-        }
-    }
+    (void)grid;
+    codes_of(format, chunk, lane, span, c);
 }
 
-/* ---- few rows ---- */
-
-INLINE void direct(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
-                   float *out)
-{
-    const size_t chunk_bytes = unit_chunk_bytes(format), span_bytes = chunk_bytes / CHUNK_SPANS;
-    vector sum[VECTORS][DIRECT_ROWS];
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++)
-#pragma GCC unroll 3
-        for (int r = 0; r < rows; r++)
-            sum[v][r] = vector_zero();
-    for (int b = 0; b < quantised_blocks(inputs); b++) {
-        const unsigned char *chunk = unit + (size_t)(b / CHUNK_SPANS) * chunk_bytes;
-        const int span = b % CHUNK_SPANS;
-        struct lines lines = {.line = chunk + (size_t)span * span_bytes, .near = FETCH_NEAR, .far = FETCH_FAR};
-        const struct quantised *x[DIRECT_ROWS];
-        lines.end = lines.line + span_bytes;
-#pragma GCC unroll 3
-        for (int r = 0; r < rows; r++)
-            x[r] = (const struct quantised *)in[r] + b;
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) {
-            struct codes c;
-            codes_of(format, chunk, v * LANES, span, &c);
-            span_product(codes_kind(format), codes_offset(format), rows, &c, x, &lines, sum[v]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++)
-#pragma GCC unroll 3
-        for (int r = 0; r < rows; r++)
-            vector_store(out + r * UNIT_OUTPUTS + v * LANES, sum[v][r]);
-}
-
-#define DIRECT(format, rows) \
-    static void direct_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
-    { \
-        direct(format, rows, unit, inputs, in, out); \
-    }
-#if defined(ISA_AVX512)
-#define DIRECTS(format) DIRECT(format, 1) DIRECT(format, 2) DIRECT(format, 3)
-#define DIRECT_NAMES(format) {direct_##format##_1, direct_##format##_2, direct_##format##_3}
-#else
-#define DIRECTS(format) DIRECT(format, 1)
-#define DIRECT_NAMES(format) {direct_##format##_1}
-#endif
+#include "kernels/cpu/integers.h"
 
 /* ---- more rows ---- */
 
-/* Location of the codes in a format with codes of four bits: span s begins at byte head + s * NIBBLE_SPAN_BYTES + s / share *
- * head of a chunk, because `share` spans have a common head. table: the byte of each code; NULL: the code itself. head is 0 for
- * other formats, and on instruction sets without nibble_set. */
-struct nibbles { int head, share; const int8_t *table; };
 enum { NIBBLE_SPAN_BYTES = BLOCK_INPUTS / 2 * UNIT_OUTPUTS };
 
 INLINE struct nibbles nibbles_of(enum weight_format format)
@@ -149,24 +50,6 @@ INLINE struct nibbles nibbles_of(enum weight_format format)
 #endif
     (void)format;
     return (struct nibbles){0, 1, NULL};
-}
-
-struct chunk {
-    struct codes codes[CHUNK_SPANS][VECTORS];
-    int spans, sets;
-    int offset;                         /* 0 if weights have minima */
-    bool first;                         /* the first chunk of the unit: sums begin at 0 */
-    const unsigned char *packed;
-    size_t bytes;
-    struct nibbles nibbles;             /* only for nibble_set */
-};
-
-INLINE void unpack(enum weight_format format, struct chunk *chunk)
-{
-    chunk->offset = codes_offset(format);
-    for (int span = 0; span < chunk->spans; span++)
-        for (int v = 0; v < VECTORS; v++)
-            codes_of(format, chunk->packed, v * LANES, span, &chunk->codes[span][v]);
 }
 
 /* Stores only scales and minima, for nibble_set. */
@@ -339,41 +222,49 @@ static set_function *const NIBBLE_TABLE[CODES_KINDS][SET_ROWS] = {
 
 /* ---- all formats ---- */
 
-#define UNPACK(format) \
-    static void unpack_##format(struct chunk *chunk) { unpack(format, chunk); } \
+#if defined(ISA_VNNI)
+#define SCALES(format) \
     static void scales_##format(struct chunk *chunk) \
     { \
         if (nibbles_of(format).head) \
             unpack_scales(format, chunk); \
     }
-
-typedef void direct_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
-typedef void unpack_function(struct chunk *chunk);
-
-struct functions {
-    direct_function *direct[DIRECT_ROWS];
-    unpack_function *unpack, *scales;
-};
+#define SCALES_NAME(format) , scales_##format
+#else
+#define SCALES(format)
+#define SCALES_NAME(format)
+#endif
 
 #define INTEGERS_PLAIN(use, NAME)
 #define INTEGERS_INTEGER(use, NAME)
 #define INTEGERS_CODED(use, NAME)
 #define INTEGERS_WOVEN(use, NAME) use(FORMAT_##NAME)
-#define INTEGERS_GRID(use, NAME) use(FORMAT_##NAME)
+#define INTEGERS_GRID(use, NAME)
 #define FUNCTIONS_OF(NAME, name, kind, step, block, bytes) INTEGERS_##kind(FUNCTIONS, NAME)
 #define ROW_OF(NAME, name, kind, step, block, bytes) INTEGERS_##kind(ROW, NAME)
-#define FUNCTIONS(format) DIRECTS(format) UNPACK(format)
-#define ROW(format) [format] = {DIRECT_NAMES(format), unpack_##format, scales_##format},
+#define FUNCTIONS(format) DIRECTS(format) UNPACK(format) SCALES(format)
+#define ROW(format) [format] = {DIRECT_NAMES(format), unpack_##format SCALES_NAME(format)},
 
 FUNCTIONS(FORMAT_MXFP4)
 WEIGHT_FORMATS(FUNCTIONS_OF)
 
 static const struct functions TABLE[FORMAT_COUNT] = {ROW(FORMAT_MXFP4) WEIGHT_FORMATS(ROW_OF)};
 
+static const struct functions *functions_of(enum weight_format format)
+{
+    if (TABLE[format].unpack)
+        return &TABLE[format];
+#if defined(ISA_VNNI)
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni"))
+        return grid_functions_bytes(format);
+#endif
+    return grid_functions(format);
+}
+
 void unit_product_integers(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                            float *out)
 {
-    const struct functions *f = &TABLE[format];
+    const struct functions *f = functions_of(format);
     const int blocks = quantised_blocks(inputs), sets = (rows + SET_ROWS - 1) / SET_ROWS;
     if (rows <= DIRECT_ROWS) {
         f->direct[rows - 1](unit, inputs, in, out);

@@ -2,9 +2,14 @@
  * processors with AVX512-BF16: unit_product_rounded asks the processor before it calls it. */
 #if defined(ISA_VNNI)
 
-#pragma GCC target("avx512bf16")
-
 #include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512bf16"))), apply_to = function)
+#else
+#pragma GCC target("avx512bf16")
+#endif
+
 #include <stdint.h>
 #include <string.h>
 
@@ -34,5 +39,9 @@ void unit_product_dot(const void *unit, int inputs, int rows, const void *const 
 {
     run_sets(unit, inputs, rows, in, out);
 }
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
 
 #endif

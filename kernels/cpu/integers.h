@@ -1,0 +1,182 @@
+/* Parts of the products of weights that are unpacked to bytes (unit_integers.c): the products of a span, all of those with few
+ * rows, and unpacking for more rows.
+ *
+ * The file that includes this header defines how a span is unpacked:
+ *     GRID_BYTES   the size of what grid_begin makes, at most GRID_BYTES_MAX
+ *     grid_begin   makes what span_codes reads beside weights, once for a unit
+ *     span_codes   unpacks a span of a vector of outputs (codes.h) */
+#ifndef MOE_KERNELS_CPU_INTEGERS_H
+#define MOE_KERNELS_CPU_INTEGERS_H
+
+#include <string.h>
+
+#include "kernels/cpu/codes.h"
+#include "kernels/cpu/unit.h"
+
+#if defined(ISA_VECTORS)
+
+enum { VECTORS = UNIT_OUTPUTS / LANES, GROUPS = BLOCK_INPUTS / 4 };
+
+/* Max rows whose weights are not unpacked to memory, and max rows of a set. */
+#if defined(ISA_AVX512)
+enum { DIRECT_ROWS = 3, SET_ROWS = 8 };
+#else
+enum { DIRECT_ROWS = 1, SET_ROWS = 4 };
+#endif
+
+/* The cache lines that a span prefetches, one after each product of four inputs; near, far: bytes ahead (fetch_after). */
+struct lines {
+    const unsigned char *line, *end;
+    size_t near, far;
+};
+
+INLINE void fetch_next(struct lines *lines)
+{
+    if (lines->line < lines->end)
+        fetch_after(lines->line, lines->near, lines->far);
+    lines->line += 64;
+}
+
+/* Adds the products of a span to the sums of `rows` rows. x: each row's block. `kind` and `rows` must be constants at each
+ * use. */
+INLINE void span_product(int kind, int offset, int rows, const struct codes *c, const struct quantised *const *x,
+                         struct lines *lines, vector *sum)
+{
+    const bool two = kind & (CODES_HALVES | CODES_STEPS);
+    words count[SET_ROWS][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        count[r][0] = words_all(-offset * (two ? x[r]->sum[0] : x[r]->sum[0] + x[r]->sum[1]));
+        if (two)
+            count[r][1] = words_all(-offset * x[r]->sum[1]);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; g++) {
+        fetch_next(lines);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, x[r]->q + 4 * g, sizeof four);
+            words *to = &count[r][two && g >= GROUPS / 2];
+            *to = words_dot(kind, *to, c->code[g], words_all(four));
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        const vector scale = vector_all(x[r]->scale);
+        vector value = words_convert(count[r][0]);
+        if (kind & CODES_HALVES)
+            value = vector_fma(words_convert(count[r][1]), c->factor[1], vector_times(value, c->factor[0]));
+        sum[r] = vector_fma(value, vector_times(c->scale[0], scale), sum[r]);
+        if (kind & CODES_STEPS)
+            sum[r] = vector_fma(words_convert(count[r][1]), vector_times(c->scale[1], scale), sum[r]);
+        if (kind & CODES_LESS)
+            sum[r] = vector_fma(c->less[0], vector_all(x[r]->total), sum[r]);
+        if (kind & CODES_LESS_HALVES) {
+            sum[r] = vector_fma(c->less[0], vector_all(x[r]->scale * (float)x[r]->sum[0]), sum[r]);
+            sum[r] = vector_fma(c->less[1], vector_all(x[r]->scale * (float)x[r]->sum[1]), sum[r]);
+        }
+    }
+}
+
+/* ---- few rows ---- */
+
+INLINE void direct(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
+                   float *out)
+{
+    const size_t chunk_bytes = unit_chunk_bytes(format), span_bytes = chunk_bytes / CHUNK_SPANS;
+    _Alignas(64) unsigned char grid[GRID_BYTES];
+    vector sum[VECTORS][DIRECT_ROWS];
+    grid_begin(format, grid);
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            sum[v][r] = vector_zero();
+    for (int b = 0; b < quantised_blocks(inputs); b++) {
+        const unsigned char *chunk = unit + (size_t)(b / CHUNK_SPANS) * chunk_bytes;
+        const int span = b % CHUNK_SPANS;
+        struct lines lines = {.line = chunk + (size_t)span * span_bytes, .near = FETCH_NEAR, .far = FETCH_FAR};
+        const struct quantised *x[DIRECT_ROWS];
+        lines.end = lines.line + span_bytes;
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            x[r] = (const struct quantised *)in[r] + b;
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            struct codes c;
+            span_codes(format, grid, chunk, v * LANES, span, &c);
+            span_product(codes_kind(format), codes_offset(format), rows, &c, x, &lines, sum[v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            vector_store(out + r * UNIT_OUTPUTS + v * LANES, sum[v][r]);
+}
+
+#define DIRECT(format, rows) \
+    static void direct_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
+    { \
+        direct(format, rows, unit, inputs, in, out); \
+    }
+#if defined(ISA_AVX512)
+#define DIRECTS(format) DIRECT(format, 1) DIRECT(format, 2) DIRECT(format, 3)
+#define DIRECT_NAMES(format) {direct_##format##_1, direct_##format##_2, direct_##format##_3}
+#else
+#define DIRECTS(format) DIRECT(format, 1)
+#define DIRECT_NAMES(format) {direct_##format##_1}
+#endif
+
+/* ---- more rows ---- */
+
+/* Location of the codes in a format with codes of four bits: span s begins at byte head + s * NIBBLE_SPAN_BYTES + s / share *
+ * head of a chunk, because `share` spans have a common head. table: the byte of each code; NULL: the code itself. head is 0 for
+ * other formats, and on instruction sets without nibble_set. */
+struct nibbles { int head, share; const int8_t *table; };
+
+enum { GRID_BYTES_MAX = 2048 };
+
+struct chunk {
+    struct codes codes[CHUNK_SPANS][VECTORS];
+    _Alignas(64) unsigned char grid[GRID_BYTES_MAX];
+    int spans, sets;
+    int offset;                         /* 0 if weights have minima */
+    bool first;                         /* the first chunk of the unit: sums begin at 0 */
+    const unsigned char *packed;
+    size_t bytes;
+    struct nibbles nibbles;             /* only for nibble_set */
+};
+
+INLINE void unpack(enum weight_format format, struct chunk *chunk)
+{
+    chunk->offset = codes_offset(format);
+    if (chunk->first)
+        grid_begin(format, chunk->grid);
+    for (int span = 0; span < chunk->spans; span++)
+        for (int v = 0; v < VECTORS; v++)
+            span_codes(format, chunk->grid, chunk->packed, v * LANES, span, &chunk->codes[span][v]);
+}
+
+#define UNPACK(format) \
+    static void unpack_##format(struct chunk *chunk) { unpack(format, chunk); }
+
+typedef void direct_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
+typedef void unpack_function(struct chunk *chunk);
+
+/* The functions of a format. scales: NULL without nibble_set. */
+struct functions {
+    direct_function *direct[DIRECT_ROWS];
+    unpack_function *unpack, *scales;
+};
+
+/* Return the functions of IQ2 and IQ3; grid_functions_bytes those for processors with VNNI, VBMI and GFNI. */
+#define grid_functions ISA_VECTOR_NAME(grid_functions)
+#define grid_functions_bytes ISA_VECTOR_NAME(grid_functions_bytes)
+
+const struct functions *grid_functions(enum weight_format format);
+const struct functions *grid_functions_bytes(enum weight_format format);
+
+#endif
+#endif
