@@ -11,27 +11,15 @@
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
-/* By figure_kind: computes the tables, and draws them: by a list of charts or by a function. */
-static const struct {
-    const char *title;
-    int (*make)(const struct figure_work *work, struct err *err);
-    const struct figure_chart *charts;
-    int (*draw)(const struct figure *figure, struct figure_page *page, struct err *err);
-} kinds[] = {
-    {NULL, NULL, NULL, NULL},
-    {"Utility by iteration", figure_utility, NULL, figure_utility_svg},
-    {"What utility predicts", figure_prediction, NULL, figure_prediction_svg},
-    {"Where an iteration's time goes", figure_times, NULL, figure_times_svg},
-    {"Quality against speed, by budget", figure_quality, figure_quality_charts, NULL},
-    {"Experts and speed against the nodes of a forward", figure_nodes, figure_nodes_charts, NULL},
-    {"Which drafters make a useful cascade", figure_boundary, NULL, figure_boundary_svg},
-    {"Experts named before they are wanted", figure_forecasts, figure_forecasts_charts, NULL},
-};
+static const struct figure_class *const classes[] = {       /* by figure_kind */
+    NULL, &figure_utility, &figure_prediction, &figure_times, &figure_quality, &figure_nodes, &figure_boundary,
+    &figure_forecasts};
 
 const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", "boundary", "forecasts",
                                     NULL};
 
-struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, struct err *err)
+struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, const double *values,
+                                  size_t bytes, struct err *err)
 {
     if (mem_grow(&table->rows, &table->room, table->count + 1, sizeof *table->rows, err))
         return NULL;
@@ -39,6 +27,7 @@ struct figure_row *figure_row_add(struct figure_table *table, const char *a, con
     *row = (struct figure_row){.text = {a, b, c}};
     for (int v = 0; v < FIGURE_VALUES; v++)
         row->value[v] = NAN;
+    memcpy(row->value, values, bytes);
     return row;
 }
 
@@ -125,9 +114,12 @@ static void narrow(struct figure_table *table, const struct selection *selection
 int figure_make(struct figure *out, const struct figure_setup *setup, const struct measurements *all,
                 const struct summary *summary, struct err *err)
 {
+    const struct figure_class *class = classes[setup->kind];
     struct figure made = {.kind = setup->kind, .bytes = setup->bytes};
     const struct figure_work work = {.figure = &made, .setup = setup, .all = all, .summary = summary};
-    int rc = summary_select_check(summary, all, setup->selection, err) || kinds[setup->kind].make(&work, err) ? -1 : 0;
+    for (; made.tables < FIGURE_TABLES && class->table[made.tables].type; made.tables++)
+        made.table[made.tables] = class->table[made.tables];
+    int rc = summary_select_check(summary, all, setup->selection, err) || class->make(&work, err) ? -1 : 0;
     size_t rows = 0;
     for (int t = 0; t < made.tables && !rc; t++) {
         narrow(&made.table[t], setup->selection);
@@ -267,8 +259,8 @@ int figure_page_end(struct figure_page *page, bool failed, const char *title, co
 int figure_svg(const struct figure *figure, struct text *out, struct err *err)
 {
     struct figure_page page = {.height = FIGURE_PAGE_TOP};
-    const struct figure_chart *charts = kinds[figure->kind].charts;
-    int rc = charts ? figure_draw(figure, charts, &page, err) : kinds[figure->kind].draw(figure, &page, err);
-    return figure_page_end(&page, rc, kinds[figure->kind].title,
+    const struct figure_class *class = classes[figure->kind];
+    int rc = class->charts ? figure_draw(figure, class->charts, &page, err) : class->draw(figure, &page, err);
+    return figure_page_end(&page, rc, class->title,
                            figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", out, err);
 }

@@ -44,25 +44,20 @@ static struct sums sum_up(const struct figure_work *work, int task, int setting)
     const struct measurements *all = work->all;
     const bool bytes = work->setup->bytes;
     struct sums sums = {0};
-    for (size_t i = 0; i < all->sample_count; i++) {
-        const struct measured_sample *sample = &all->samples[i];
-        if (sample->setting != setting || (task >= 0 && sample->task != task))
-            continue;
-        for (size_t k = 0; k < sample->steps; k++) {
-            const struct measured_step *step = &all->steps[sample->first_step + k];
-            sums.drafters = step->drafters > sums.drafters ? step->drafters : sums.drafters;
-            if (step->nodes == 1 && !step->riders) {
-                sums.forwards++;
-                sums.forward_cost += bytes ? (double)step->verify_bytes : step->verify_us;
-            }
-            for (int d = 0; d < step->drafters; d++) {
-                const struct measured_share *share = &all->shares[step->first_share + (size_t)d];
-                struct totals *of = &sums.of[d];
-                of->tried += share->tried;
-                of->kept += share->kept;
-                of->runs += share->runs < 0 ? NAN : share->runs;
-                of->cost += bytes ? (double)share->bytes : share->us;
-            }
+    struct step_cursor at = {0};
+    for (const struct measured_step *step; (step = measurements_step(all, task, setting, &at));) {
+        sums.drafters = step->drafters > sums.drafters ? step->drafters : sums.drafters;
+        if (step->nodes == 1 && !step->riders) {
+            sums.forwards++;
+            sums.forward_cost += bytes ? (double)step->verify_bytes : step->verify_us;
+        }
+        for (int d = 0; d < step->drafters; d++) {
+            const struct measured_share *share = &all->shares[step->first_share + (size_t)d];
+            struct totals *of = &sums.of[d];
+            of->tried += share->tried;
+            of->kept += share->kept;
+            of->runs += share->runs < 0 ? NAN : share->runs;
+            of->cost += bytes ? (double)share->bytes : share->us;
         }
     }
     return sums;
@@ -110,11 +105,9 @@ static int put_curves(struct figure_table *table, const char *task, const char *
             const double cost = ewif_boundary((enum ewif_cascade)c, 0.01 * percent, bottom);
             if (!(cost > 0))
                 continue;
-            struct figure_row *row = figure_row_add(table, task, setting, cascade_words[c], err);
-            if (!row)
+            const double values[] = {[CURVE_ACCEPTANCE] = 0.01 * percent, [CURVE_COST] = cost};
+            if (!figure_row_add(table, task, setting, cascade_words[c], values, sizeof values, err))
                 return -1;
-            row->value[CURVE_ACCEPTANCE] = 0.01 * percent;
-            row->value[CURVE_COST] = cost;
         }
     return 0;
 }
@@ -138,16 +131,14 @@ static int put_setting(const struct figure_work *work, int task, int setting, st
     const int bottom = bottom_of(drafters, mine.drafters);
     for (int d = 0; d < mine.drafters; d++) {
         const char *name = d < of->drafter_count ? of->drafters[d] : numbers[d];
-        struct figure_row *row = figure_row_add(&work->figure->table[0], figure_task(work->all, task), of->name, name, err);
+        const double values[] = {
+            [TRIED] = mine.of[d].tried, [ACCEPTANCE] = drafters[d].acceptance, [RUNS] = mine.of[d].runs,
+            [COST] = drafters[d].cost, [FORWARDS] = base.forwards,
+            [ALONE] = isfinite(drafters[d].cost + drafters[d].acceptance) ? ewif_best_alone(drafters[d]) : NAN};
+        struct figure_row *row = figure_row_add(&work->figure->table[0], figure_task(work->all, task), of->name, name, values,
+                                                sizeof values, err);
         if (!row)
             return -1;
-        row->value[TRIED] = mine.of[d].tried;
-        row->value[ACCEPTANCE] = drafters[d].acceptance;
-        row->value[RUNS] = mine.of[d].runs;
-        row->value[COST] = drafters[d].cost;
-        row->value[FORWARDS] = base.forwards;
-        if (isfinite(drafters[d].cost + drafters[d].acceptance))
-            row->value[ALONE] = ewif_best_alone(drafters[d]);
         if (d == bottom)
             row->text[3] = "bottom";
         else if (bottom >= 0)
@@ -160,15 +151,8 @@ static int put_setting(const struct figure_work *work, int task, int setting, st
     return put_curves(&work->figure->table[1], figure_task(work->all, task), of->name, drafters[bottom], err);
 }
 
-int figure_boundary(const struct figure_work *work, struct err *err)
+static int make(const struct figure_work *work, struct err *err)
 {
-    struct figure *figure = work->figure;
-    figure->tables = 2;
-    figure->table[0] = (struct figure_table){
-        .type = "drafter", .columns = drafter_columns,
-        .heading = "Each drafter's acceptance and cost, the improvement expected of it alone and above the bottom drafter,\n"
-                   "and the cost at which that is just what the bottom alone gives"};
-    figure->table[1] = (struct figure_table){.type = "boundary", .columns = curve_columns};
     for (size_t i = 0; i < work->summary->count; i++)
         if (put_setting(work, work->summary->rows[i].task, work->summary->rows[i].setting, err))
             return -1;
@@ -176,7 +160,7 @@ int figure_boundary(const struct figure_work *work, struct err *err)
 }
 
 /* Draws a panel of the drafters first to end - 1, which belong to one task and setting. */
-static int draw(const struct figure *figure, size_t first, size_t end, struct figure_page *page, struct err *err)
+static int draw_setting(const struct figure *figure, size_t first, size_t end, struct figure_page *page, struct err *err)
 {
     static const char *const names[EWIF_CASCADES] = {"vertical gains above", "horizontal gains above"};
     const struct figure_row *rows = figure->table[0].rows;
@@ -204,13 +188,21 @@ static int draw(const struct figure *figure, size_t first, size_t end, struct fi
     return chart_draw(&chart, page, err);
 }
 
-int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+static int draw(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *drafters = &figure->table[0];
     for (size_t first = 0, end; first < drafters->count; first = end) {
         end = figure_rows_end(drafters, first, 2);
-        if (draw(figure, first, end, page, err))
+        if (draw_setting(figure, first, end, page, err))
             return -1;
     }
     return 0;
 }
+
+const struct figure_class figure_boundary = {
+    .title = "Which drafters make a useful cascade",
+    .table = {{.type = "drafter", .columns = drafter_columns,
+               .heading = "Each drafter's acceptance and cost, the improvement expected of it alone and above the bottom "
+                          "drafter,\nand the cost at which that is just what the bottom alone gives"},
+              {.type = "boundary", .columns = curve_columns}},
+    .make = make, .draw = draw};

@@ -18,14 +18,17 @@ struct sums {
     double iterations, wanted, named, right, wasted;    /* wasted: bytes */
 };
 
-static void put_row(struct figure_row *row, const struct sums *sums)
+static int put_row(const struct figure_work *work, int table, int task, int setting, int source, const struct sums *sums,
+                   double layer, struct err *err)
 {
-    row->value[ITERATIONS] = sums->iterations;
-    row->value[WANTED] = sums->wanted;
-    row->value[NAMED] = sums->named;
-    row->value[RECALL] = sums->wanted > 0 ? sums->right / sums->wanted : NAN;
-    row->value[PRECISION] = sums->named > 0 ? sums->right / sums->named : NAN;
-    row->value[WASTED] = 1e-6 * sums->wasted / sums->iterations;
+    const struct measured_setting *of = &work->all->settings[setting];
+    const double values[] = {
+        [ITERATIONS] = sums->iterations, [WANTED] = sums->wanted, [NAMED] = sums->named,
+        [RECALL] = sums->wanted > 0 ? sums->right / sums->wanted : NAN,
+        [PRECISION] = sums->named > 0 ? sums->right / sums->named : NAN, [WASTED] = 1e-6 * sums->wasted / sums->iterations,
+        [LAYER] = layer};
+    return figure_row_add(&work->figure->table[table], figure_task(work->all, task), of->name, of->forecasts[source], values,
+                          sizeof values, err) ? 0 : -1;
 }
 
 /* Adds up layer `layer` of the source over the iterations of a setting, of one task (-1: all). */
@@ -34,62 +37,40 @@ static struct sums sum_up(const struct figure_work *work, int task, int setting,
     const struct measurements *all = work->all;
     const int layers = all->settings[setting].moe_layers;
     struct sums sums = {0};
-    for (size_t i = 0; i < all->sample_count; i++) {
-        const struct measured_sample *sample = &all->samples[i];
-        if (sample->setting != setting || (task >= 0 && sample->task != task))
+    struct step_cursor at = {0};
+    for (const struct measured_step *step; (step = measurements_step(all, task, setting, &at));) {
+        if (source >= step->forecasts)
             continue;
-        for (size_t k = 0; k < sample->steps; k++) {
-            const struct measured_step *step = &all->steps[sample->first_step + k];
-            if (source >= step->forecasts)
-                continue;
-            const struct measured_forecast *one = &all->forecasts[step->first_forecast + (size_t)(source * layers + layer)];
-            sums.iterations++;
-            sums.wanted += one->wanted;
-            sums.named += one->named;
-            sums.right += one->right;
-            sums.wasted += (one->named - one->right) * (double)step->forecast_expert_bytes;
-        }
+        const struct measured_forecast *one = &all->forecasts[step->first_forecast + (size_t)(source * layers + layer)];
+        sums.iterations++;
+        sums.wanted += one->wanted;
+        sums.named += one->named;
+        sums.right += one->right;
+        sums.wasted += (one->named - one->right) * (double)step->forecast_expert_bytes;
     }
     return sums;
 }
 
 static int put_source(const struct figure_work *work, int task, int setting, int source, struct err *err)
 {
-    const struct measured_setting *of = &work->all->settings[setting];
     struct sums whole = {0};
-    for (int layer = 0; layer < of->moe_layers; layer++) {
+    for (int layer = 0; layer < work->all->settings[setting].moe_layers; layer++) {
         const struct sums one = sum_up(work, task, setting, source, layer);
         if (!(one.iterations > 0))
             return 0;
-        struct figure_row *row = figure_row_add(&work->figure->table[1], figure_task(work->all, task), of->name,
-                                                of->forecasts[source], err);
-        if (!row)
+        if (put_row(work, 1, task, setting, source, &one, layer, err))
             return -1;
-        put_row(row, &one);
-        row->value[LAYER] = layer;
         whole.iterations = one.iterations;
         whole.wanted += one.wanted;
         whole.named += one.named;
         whole.right += one.right;
         whole.wasted += one.wasted;
     }
-    struct figure_row *row = figure_row_add(&work->figure->table[0], figure_task(work->all, task), of->name,
-                                            of->forecasts[source], err);
-    if (row)
-        put_row(row, &whole);
-    return row ? 0 : -1;
+    return put_row(work, 0, task, setting, source, &whole, NAN, err);
 }
 
-int figure_forecasts(const struct figure_work *work, struct err *err)
+static int make(const struct figure_work *work, struct err *err)
 {
-    struct figure *figure = work->figure;
-    figure->tables = 2;
-    figure->table[0] = (struct figure_table){
-        .type = "forecast", .columns = source_columns,
-        .heading = "Experts that each source named before verifications wanted them, over all layers: recall, precision, and\n"
-                   "MB an iteration of experts that were named in vain"};
-    figure->table[1] = (struct figure_table){.type = "forecast_layer", .columns = layer_columns,
-                                             .heading = "The same by layer with experts"};
     for (size_t i = 0; i < work->summary->count; i++) {
         const struct summary_row *row = &work->summary->rows[i];
         for (int source = 0; source < work->all->settings[row->setting].forecast_count; source++)
@@ -99,8 +80,16 @@ int figure_forecasts(const struct figure_work *work, struct err *err)
     return 0;
 }
 
-const struct figure_chart figure_forecasts_charts[] = {
+static const struct figure_chart charts[] = {
     {.panel = {.x_label = "layer with experts", .y_label = "recall", .x_max = 1, .y_max = 1}, .x_axis = AXIS_ZERO, .table = 1,
      .panel_texts = 2, .series = 2, .dots = true, .x = LAYER, .y = RECALL, .order = LAYER},
     {.series = 0},
 };
+
+const struct figure_class figure_forecasts = {
+    .title = "Experts named before they are wanted",
+    .table = {{.type = "forecast", .columns = source_columns,
+               .heading = "Experts that each source named before verifications wanted them, over all layers: recall, "
+                          "precision, and\nMB an iteration of experts that were named in vain"},
+              {.type = "forecast_layer", .columns = layer_columns, .heading = "The same by layer with experts"}},
+    .make = make, .charts = charts};

@@ -12,8 +12,9 @@ struct figure_work {
     const struct summary *summary;
 };
 
-/* Appends a row with these names and NaN as values. NULL: out of memory. */
-struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, struct err *err);
+/* Appends a row with these names, whose first values are these; the others are NaN. NULL: out of memory. */
+struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, const double *values,
+                                  size_t bytes, struct err *err);
 
 const char *figure_task(const struct measurements *all, int task);      /* -1: "all" */
 double figure_cost(const struct figure_work *work, const struct measured_step *step);      /* in seconds or bytes */
@@ -21,15 +22,6 @@ double figure_cost(const struct figure_work *work, const struct measured_step *s
 /* Returns the name of a setting's series: settings of one model that differ only in `keys` (ending with NULL). The figure
  * owns the name. NULL: out of memory. */
 const char *figure_series(const struct figure_work *work, int setting, const char *const *keys, struct err *err);
-
-/* Each computes the tables of its kind of figure. */
-int figure_utility(const struct figure_work *work, struct err *err);
-int figure_prediction(const struct figure_work *work, struct err *err);
-int figure_times(const struct figure_work *work, struct err *err);
-int figure_quality(const struct figure_work *work, struct err *err);
-int figure_nodes(const struct figure_work *work, struct err *err);
-int figure_boundary(const struct figure_work *work, struct err *err);
-int figure_forecasts(const struct figure_work *work, struct err *err);
 
 /* A page of panels below a title, one below the other, as wide as a column of a paper or a phone. A panel has no legend if
  * it would equal that of the panel above. */
@@ -89,12 +81,16 @@ struct figure_chart {
 
 /* Draws the tables by a list of charts that ends with one without a series. */
 int figure_draw(const struct figure *figure, const struct figure_chart *charts, struct figure_page *page, struct err *err);
-extern const struct figure_chart figure_quality_charts[], figure_nodes_charts[], figure_forecasts_charts[];
 
-/* Each draws its kind of figure from the tables, where charts do not suffice. */
-int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err);
-int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err);
-int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err);
-int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err);
+/* A kind of figure: the tables that `make` fills, and how they are drawn. */
+struct figure_class {
+    const char *title;
+    struct figure_table table[FIGURE_TABLES];           /* without rows; those that are not used have no type */
+    int (*make)(const struct figure_work *work, struct err *err);
+    const struct figure_chart *charts;                  /* NULL: `draw` draws the tables */
+    int (*draw)(const struct figure *figure, struct figure_page *page, struct err *err);
+};
+extern const struct figure_class figure_utility, figure_prediction, figure_times, figure_quality, figure_nodes,
+    figure_boundary, figure_forecasts;
 
 #endif

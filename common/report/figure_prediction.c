@@ -57,7 +57,7 @@ static struct sums sum_up(const struct figure_work *work, int task, int setting,
     return sums;
 }
 
-static void fit(const struct figure_table *points, struct figure_row *out)
+static int add_fit(const struct figure_table *points, struct figure_table *out, struct err *err)
 {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0, error = 0, greatest = 0;
     for (size_t i = 0; i < points->count; i++) {
@@ -72,27 +72,18 @@ static void fit(const struct figure_table *points, struct figure_row *out)
         greatest = fmax(greatest, fabs(r / u - 1));
     }
     double spread_x = xx - x * x / n, spread_y = yy - y * y / n, both = xy - x * y / n;
-    out->value[POINTS] = n;
-    out->value[GREATEST_ERROR] = greatest;
-    if (n < 3 || !(spread_x > 0) || !(spread_y > 0))
-        return;
-    out->value[R2] = 1 - error / spread_y;
-    out->value[R2_FIT] = both * both / (spread_x * spread_y);
-    out->value[SLOPE] = both / spread_x;
-    out->value[INTERCEPT] = (y - both / spread_x * x) / n;
+    const bool fits = n >= 3 && spread_x > 0 && spread_y > 0;
+    const double values[] = {
+        [POINTS] = n, [GREATEST_ERROR] = greatest, [R2] = fits ? 1 - error / spread_y : NAN,
+        [R2_FIT] = fits ? both * both / (spread_x * spread_y) : NAN, [SLOPE] = fits ? both / spread_x : NAN,
+        [INTERCEPT] = fits ? (y - both / spread_x * x) / n : NAN};
+    return figure_row_add(out, NULL, NULL, NULL, values, sizeof values, err) ? 0 : -1;
 }
 
-int figure_prediction(const struct figure_work *work, struct err *err)
+static int make(const struct figure_work *work, struct err *err)
 {
-    struct figure *figure = work->figure;
+    struct figure_table *points = &work->figure->table[0];
     const struct measurements *all = work->all;
-    figure->tables = 2;
-    figure->table[0] = (struct figure_table){
-        .type = "point", .columns = point_columns,
-        .heading = "Static settings: tokens an iteration over its cost, the reference's being 1, and the ratio of speeds"};
-    figure->table[1] = (struct figure_table){
-        .type = "fit", .columns = fit_columns,
-        .heading = "How well utility predicts: r2 about the line ratio = utility, r2_fit about that of least squares"};
     for (size_t i = 0; i < work->summary->count; i++) {
         const struct summary_row *row = &work->summary->rows[i];
         int reference = all->settings[row->setting].reference;
@@ -105,26 +96,17 @@ int figure_prediction(const struct figure_work *work, struct err *err)
         double cost = mine.cost / mine.iterations / (base.cost / base.iterations);
         if (!isfinite(cost) || !(cost > 0) || !isfinite(row->ratio))
             continue;
-        struct figure_row *point = figure_row_add(&figure->table[0], figure_task(all, row->task),
-                                                  all->settings[row->setting].name, NULL, err);
-        if (!point)
+        const double tokens = mine.tokens / mine.iterations;
+        const double values[] = {[PROMPTS] = mine.prompts, [TOKENS] = tokens, [COST] = cost, [UTILITY] = tokens / cost,
+                                 [RATIO] = row->ratio};
+        if (!figure_row_add(points, figure_task(all, row->task), all->settings[row->setting].name, NULL, values, sizeof values,
+                            err))
             return -1;
-        point->value[PROMPTS] = mine.prompts;
-        point->value[TOKENS] = mine.tokens / mine.iterations;
-        point->value[COST] = cost;
-        point->value[UTILITY] = point->value[TOKENS] / cost;
-        point->value[RATIO] = row->ratio;
     }
-    if (!figure->table[0].count)
-        return 0;
-    struct figure_row *line = figure_row_add(&figure->table[1], NULL, NULL, NULL, err);
-    if (!line)
-        return -1;
-    fit(&figure->table[0], line);
-    return 0;
+    return points->count ? add_fit(points, &work->figure->table[1], err) : 0;
 }
 
-int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+static int draw(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *points = &figure->table[0];
     double max = 1.2, r2 = figure->table[1].rows[0].value[R2];
@@ -142,3 +124,12 @@ int figure_prediction_svg(const struct figure *figure, struct figure_page *page,
     chart_add(&chart, dots, err);
     return chart_draw(&chart, page, err);
 }
+
+const struct figure_class figure_prediction = {
+    .title = "What utility predicts",
+    .table = {{.type = "point", .columns = point_columns,
+               .heading = "Static settings: tokens an iteration over its cost, the reference's being 1, and the ratio of "
+                          "speeds"},
+              {.type = "fit", .columns = fit_columns,
+               .heading = "How well utility predicts: r2 about the line ratio = utility, r2_fit about that of least squares"}},
+    .make = make, .draw = draw};

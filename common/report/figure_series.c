@@ -85,22 +85,17 @@ static int add_quality(const struct figure_work *work, const char *const *famili
     const struct measured_setting *setting = &all->settings[row->setting];
     bool budgeted = !isnan(budgets[row->setting]);
     const char *series = budgeted ? figure_series(work, row->setting, budget_keys, err) : setting->name;
-    struct figure_row *out = series ? figure_row_add(&work->figure->table[0], figure_task(all, row->task), setting->name,
-                                                     series, err) : NULL;
-    if (!out)
-        return -1;
-    double base = quality_of(setting->reference < 0 ? NULL : row_of(work->summary, row->task, setting->reference));
+    const double base = quality_of(setting->reference < 0 ? NULL : row_of(work->summary, row->task, setting->reference));
     const struct summary_row *lossless = budgeted ? without_budget(work, families, budgets, row) : NULL;
-    out->value[BUDGET] = budgets[row->setting];
-    out->value[QUALITY] = quality_of(row);
-    out->value[DEVIATION] = deviation_of(row);
-    out->value[NORMALISED] = base > 0 ? quality_of(row) / base : NAN;
-    out->value[NORMALISED_DEVIATION] = base > 0 ? deviation_of(row) / base : NAN;
-    out->value[SPEED] = speed_of(work, row);
-    out->value[EXPERTS] = row->experts_per_layer;
-    if (isfinite(deviation_of(lossless)))
-        out->value[WITHIN] = quality_of(row) >= quality_of(lossless) - deviation_of(lossless) - 1e-12;
-    return 0;
+    const double values[] = {
+        [BUDGET] = budgets[row->setting], [QUALITY] = quality_of(row), [DEVIATION] = deviation_of(row),
+        [NORMALISED] = base > 0 ? quality_of(row) / base : NAN,
+        [NORMALISED_DEVIATION] = base > 0 ? deviation_of(row) / base : NAN, [SPEED] = speed_of(work, row),
+        [EXPERTS] = row->experts_per_layer,
+        [WITHIN] = isfinite(deviation_of(lossless))
+                       ? quality_of(row) >= quality_of(lossless) - deviation_of(lossless) - 1e-12 : NAN};
+    return series && figure_row_add(&work->figure->table[0], figure_task(all, row->task), setting->name, series, values,
+                                    sizeof values, err) ? 0 : -1;
 }
 
 /* Marks the fastest budget of each task and series whose quality is within one standard deviation of that without a budget. */
@@ -141,16 +136,10 @@ static int add_mean(const struct figure_work *work, int setting, struct err *err
     }
     if (!first)
         return 0;
-    struct figure_row *out = figure_row_add(&work->figure->table[1], "all", first->text[1], first->text[2], err);
-    if (!out)
-        return -1;
-    double between = tasks > 1 ? fmax(0, (squares - sum * sum / tasks) / (tasks - 1)) : 0;
-    out->value[MEAN_BUDGET] = first->value[BUDGET];
-    out->value[MEAN_TASKS] = tasks;
-    out->value[MEAN_NORMALISED] = sum / tasks;
-    out->value[MEAN_DEVIATION] = sqrt(between + seeds / tasks);
-    out->value[MEAN_SPEED] = speed / tasks;
-    return 0;
+    const double between = tasks > 1 ? fmax(0, (squares - sum * sum / tasks) / (tasks - 1)) : 0;
+    const double values[] = {[MEAN_BUDGET] = first->value[BUDGET], [MEAN_TASKS] = tasks, [MEAN_NORMALISED] = sum / tasks,
+                             [MEAN_DEVIATION] = sqrt(between + seeds / tasks), [MEAN_SPEED] = speed / tasks};
+    return figure_row_add(&work->figure->table[1], "all", first->text[1], first->text[2], values, sizeof values, err) ? 0 : -1;
 }
 
 static int fill_quality(const struct figure_work *work, const char **families, double *budgets, struct err *err)
@@ -171,26 +160,17 @@ static int fill_quality(const struct figure_work *work, const char **families, d
     return 0;
 }
 
-int figure_quality(const struct figure_work *work, struct err *err)
+static int make_quality(const struct figure_work *work, struct err *err)
 {
     const char **families = mem_alloc(work->all->setting_count, sizeof *families, err);
     double *budgets = mem_alloc(work->all->setting_count, sizeof *budgets, err);
-    struct figure *figure = work->figure;
-    figure->tables = 2;
-    figure->table[0] = (struct figure_table){
-        .type = "quality", .columns = quality_columns,
-        .heading = "Share of right answers, or mean score: mean and deviation over repetitions, over the reference's;\n"
-                   "within: one deviation of the same without a budget, best: the fastest budget that is"};
-    figure->table[1] = (struct figure_table){
-        .type = "mean", .columns = mean_columns,
-        .heading = "Means over tasks; deviation: of tasks and repetitions together"};
     int rc = families && budgets ? fill_quality(work, families, budgets, err) : -1;
     mem_free(&families);
     mem_free(&budgets);
     return rc;
 }
 
-const struct figure_chart figure_quality_charts[] = {
+static const struct figure_chart quality_charts[] = {
     {.panel = {.title = "all tasks, normalised", .y_label = "quality over the reference's", .percent = true},
      .x_axis = AXIS_FIT, .y_axis = AXIS_FIT, .table = 1, .panel_texts = 1, .series = 2, .dots = true,
      .x = MEAN_SPEED, .y = MEAN_NORMALISED, .error = MEAN_DEVIATION, .order = MEAN_BUDGET},
@@ -198,6 +178,15 @@ const struct figure_chart figure_quality_charts[] = {
      .dots = true, .x = SPEED, .y = QUALITY, .error = DEVIATION, .order = BUDGET},
     {.series = 0},
 };
+
+const struct figure_class figure_quality = {
+    .title = "Quality against speed, by budget",
+    .table = {{.type = "quality", .columns = quality_columns,
+               .heading = "Share of right answers, or mean score: mean and deviation over repetitions, over the reference's;\n"
+                          "within: one deviation of the same without a budget, best: the fastest budget that is"},
+              {.type = "mean", .columns = mean_columns,
+               .heading = "Means over tasks; deviation: of tasks and repetitions together"}},
+    .make = make_quality, .charts = quality_charts};
 
 /* Nodes */
 
@@ -223,27 +212,19 @@ static const char *size_series(const struct figure_work *work, int setting, stru
     return alone ? of->name : figure_series(work, setting, tree ? tree_keys : length_keys, err);
 }
 
-int figure_nodes(const struct figure_work *work, struct err *err)
+static int make_nodes(const struct figure_work *work, struct err *err)
 {
-    struct figure_table *table = &work->figure->table[0];
-    work->figure->tables = 1;
-    *table = (struct figure_table){
-        .type = "nodes", .columns = node_columns,
-        .heading = "Nodes of a forward, distinct experts a layer, tokens it emits, and speed over the reference's"};
     for (size_t i = 0; i < work->summary->count; i++) {
         const struct summary_row *row = &work->summary->rows[i];
         const struct measured_setting *setting = &work->all->settings[row->setting];
         if (!(row->steps > 0))
             continue;
         const char *series = row->drafts > 0 ? size_series(work, row->setting, err) : setting->name;
-        struct figure_row *out = series ? figure_row_add(table, figure_task(work->all, row->task), setting->name, series, err)
-                                        : NULL;
-        if (!out)
+        const double values[] = {[NODES] = 1 + row->draft_tokens / row->steps, [NODE_EXPERTS] = row->experts_per_layer,
+                                 [NODE_TOKENS] = row->tokens_per_step, [NODE_SPEED] = speed_of(work, row)};
+        if (!series || !figure_row_add(&work->figure->table[0], figure_task(work->all, row->task), setting->name, series,
+                                       values, sizeof values, err))
             return -1;
-        out->value[NODES] = 1 + row->draft_tokens / row->steps;
-        out->value[NODE_EXPERTS] = row->experts_per_layer;
-        out->value[NODE_TOKENS] = row->tokens_per_step;
-        out->value[NODE_SPEED] = speed_of(work, row);
     }
     return 0;
 }
@@ -252,9 +233,15 @@ int figure_nodes(const struct figure_work *work, struct err *err)
     {.panel = {.title = heading, .x_label = along, .y_label = up}, .x_axis = AXIS_FIT, .y_axis = AXIS_FIT, .panel_texts = 1, \
      .last = true, .series = 2, .dots = true, .x = column, .y = row, .order = NODES}
 
-const struct figure_chart figure_nodes_charts[] = {
+static const struct figure_chart nodes_charts[] = {
     NODES_CHART("(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS),
     NODES_CHART("(b) speed", "nodes of a forward", NULL, NODES, NODE_SPEED),
     NODES_CHART("(c) speed by experts", "distinct experts a layer", NULL, NODE_EXPERTS, NODE_SPEED),
     {.series = 0},
 };
+
+const struct figure_class figure_nodes = {
+    .title = "Experts and speed against the nodes of a forward",
+    .table = {{.type = "nodes", .columns = node_columns,
+               .heading = "Nodes of a forward, distinct experts a layer, tokens it emits, and speed over the reference's"}},
+    .make = make_nodes, .charts = nodes_charts};

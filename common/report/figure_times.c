@@ -14,48 +14,36 @@ enum { ITERATIONS, DRAFT_MS, VERIFY_MS, ACCEPT_MS, OTHER_MS, TOTAL_MS, RELATIVE,
 /* Computes means over the iterations of a task's samples (-1: all tasks). */
 static void mean_parts(const struct figure_work *work, int task, int setting, double *iterations, double ms[PARTS + 1])
 {
-    const struct measurements *all = work->all;
+    struct step_cursor at = {0};
     double sums[PARTS + 1] = {0};
     *iterations = 0;
-    for (size_t i = 0; i < all->sample_count; i++) {
-        const struct measured_sample *sample = &all->samples[i];
-        if (sample->setting != setting || (task >= 0 && sample->task != task))
-            continue;
-        for (size_t k = 0; k < sample->steps; k++, ++*iterations) {
-            const struct measured_step *step = &all->steps[sample->first_step + k];
-            const double parts[] = {step->draft_us, step->verify_us, step->accept_us,
-                                    step->us - step->draft_us - step->verify_us - step->accept_us, step->us};
-            for (int p = 0; p <= PARTS; p++)
-                sums[p] += 1e-3 * parts[p];
-        }
+    for (const struct measured_step *step; (step = measurements_step(work->all, task, setting, &at)); ++*iterations) {
+        const double parts[] = {step->draft_us, step->verify_us, step->accept_us,
+                                step->us - step->draft_us - step->verify_us - step->accept_us, step->us};
+        for (int p = 0; p <= PARTS; p++)
+            sums[p] += 1e-3 * parts[p];
     }
     for (int p = 0; p <= PARTS; p++)
         ms[p] = sums[p] / *iterations;
 }
 
-int figure_times(const struct figure_work *work, struct err *err)
+static int make(const struct figure_work *work, struct err *err)
 {
-    struct figure_table *table = &work->figure->table[0];
     if (work->setup->bytes)
         return err_set(err, ERR_INPUT, "figure 'times' shows seconds; leave --cost bytes out");
-    work->figure->tables = 1;
-    *table = (struct figure_table){
-        .type = "parts", .columns = part_columns,
-        .heading = "Milliseconds of an iteration, and its parts over a whole iteration of the reference"};
     for (size_t i = 0; i < work->summary->count; i++) {
         const struct summary_row *row = &work->summary->rows[i];
         const struct measured_setting *setting = &work->all->settings[row->setting];
-        double ms[PARTS + 1], base[PARTS + 1], iterations, its;
-        struct figure_row *out = figure_row_add(table, figure_task(work->all, row->task), setting->name, NULL, err);
-        if (!out)
-            return -1;
-        mean_parts(work, row->task, row->setting, &iterations, ms);
+        double ms[PARTS + 1], base[PARTS + 1], values[OTHER + 1], its;
+        mean_parts(work, row->task, row->setting, &values[ITERATIONS], ms);
         mean_parts(work, row->task, setting->reference < 0 ? row->setting : setting->reference, &its, base);
-        out->value[ITERATIONS] = iterations;
         for (int p = 0; p <= PARTS; p++) {
-            out->value[DRAFT_MS + p] = ms[p];
-            out->value[p < PARTS ? DRAFT + p : RELATIVE] = ms[p] / base[PARTS];
+            values[DRAFT_MS + p] = ms[p];
+            values[p < PARTS ? DRAFT + p : RELATIVE] = ms[p] / base[PARTS];
         }
+        if (!figure_row_add(&work->figure->table[0], figure_task(work->all, row->task), setting->name, NULL, values,
+                            sizeof values, err))
+            return -1;
     }
     return 0;
 }
@@ -84,7 +72,7 @@ static int put_bar(struct text *out, const struct figure_row *row, double max, d
     return svg_text(out, left + 6, y + 15, "start", SIZE, "", text, err);
 }
 
-int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+static int draw(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *table = &figure->table[0];
     const char *task = NULL;
@@ -117,3 +105,9 @@ int figure_times_svg(const struct figure *figure, struct figure_page *page, stru
     return text_printf(&page->body, err, "<path d=\"M%.1f %dV%.0f\" stroke=\"#000\" stroke-dasharray=\"4 3\"/>\n",
                        BAR_LEFT + BAR_WIDTH / max, TOP - 4, y + 4);
 }
+
+const struct figure_class figure_times = {
+    .title = "Where an iteration's time goes",
+    .table = {{.type = "parts", .columns = part_columns,
+               .heading = "Milliseconds of an iteration, and its parts over a whole iteration of the reference"}},
+    .make = make, .draw = draw};

@@ -61,17 +61,14 @@ static int add_windows(const struct figure_work *work, const struct measured_sam
         }
         if (i + 1 < window)
             continue;
-        struct figure_row *row = figure_row_add(&work->figure->table[0], figure_task(all, sample->task),
-                                                all->settings[sample->setting].name, sample->id, err);
-        if (!row)
+        const double mean_tokens = tokens / (double)window, mean_cost = cost / (double)window / base;
+        const double values[] = {
+            [SEQUENCE] = (double)sample->sequence, [REPEAT] = sample->repeat, [ITERATION] = (double)i + 1,
+            [RUN_ITERATION] = (double)(before + i + 1), [TOKENS] = mean_tokens, [COST] = mean_cost,
+            [UTILITY] = mean_tokens / mean_cost};
+        if (!figure_row_add(&work->figure->table[0], figure_task(all, sample->task), all->settings[sample->setting].name,
+                            sample->id, values, sizeof values, err))
             return -1;
-        row->value[SEQUENCE] = (double)sample->sequence;
-        row->value[REPEAT] = sample->repeat;
-        row->value[ITERATION] = (double)i + 1;
-        row->value[RUN_ITERATION] = (double)(before + i + 1);
-        row->value[TOKENS] = tokens / (double)window;
-        row->value[COST] = cost / (double)window / base;
-        row->value[UTILITY] = row->value[TOKENS] / row->value[COST];
     }
     return 0;
 }
@@ -120,22 +117,14 @@ static int add_variation(const struct figure_work *work, size_t first, const cha
     }
     if (!count)
         return 0;
-    struct figure_row *row = figure_row_add(&work->figure->table[2], task ? task : "all", windows->rows[first].text[1], NULL,
-                                            err);
-    if (!row)
-        return -1;
-    row->value[TEXTS] = texts;
-    row->value[WINDOWS] = (double)count;
-    row->value[ALL_TOKENS] = tokens / (double)count;
-    row->value[ALL_COST] = cost / (double)count;
-    row->value[HARMONIC] = (double)count / inverse;
-    row->value[MIN] = stats_quantile(values, count, 0);
-    row->value[P10] = stats_quantile(values, count, 0.1);
-    row->value[MEDIAN] = stats_quantile(values, count, 0.5);
-    row->value[P90] = stats_quantile(values, count, 0.9);
-    row->value[GREATEST] = stats_quantile(values, count, 1);
-    row->value[BELOW] = below / (double)count;
-    return 0;
+    const double row[] = {
+        [TEXTS] = texts, [WINDOWS] = (double)count, [ALL_TOKENS] = tokens / (double)count, [ALL_COST] = cost / (double)count,
+        [HARMONIC] = (double)count / inverse, [MIN] = stats_quantile(values, count, 0),
+        [P10] = stats_quantile(values, count, 0.1), [MEDIAN] = stats_quantile(values, count, 0.5),
+        [P90] = stats_quantile(values, count, 0.9), [GREATEST] = stats_quantile(values, count, 1),
+        [BELOW] = below / (double)count};
+    return figure_row_add(&work->figure->table[2], task ? task : "all", windows->rows[first].text[1], NULL, row, sizeof row,
+                          err) ? 0 : -1;
 }
 
 /* Adds the harmonic mean over texts, iteration by iteration. */
@@ -155,14 +144,10 @@ static int add_means(const struct figure_work *work, size_t first, const char *t
             texts[(size_t)windows->rows[i].value[ITERATION]]++;
         }
     for (size_t i = 0; i < count; i++) {
-        struct figure_row *row;
-        if (!(texts[i] > 0))
-            continue;
-        if (!(row = figure_row_add(&work->figure->table[1], task ? task : "all", windows->rows[first].text[1], NULL, err)))
+        const double row[] = {[MEAN_ITERATION] = (double)i, [MEAN_TEXTS] = texts[i], [MEAN_UTILITY] = texts[i] / inverse[i]};
+        if (texts[i] > 0 && !figure_row_add(&work->figure->table[1], task ? task : "all", windows->rows[first].text[1], NULL,
+                                            row, sizeof row, err))
             goto done;
-        row->value[MEAN_ITERATION] = (double)i;
-        row->value[MEAN_TEXTS] = texts[i];
-        row->value[MEAN_UTILITY] = texts[i] / inverse[i];
     }
     rc = 0;
 done:
@@ -192,18 +177,11 @@ done:
     return rc;
 }
 
-int figure_utility(const struct figure_work *work, struct err *err)
+static int make(const struct figure_work *work, struct err *err)
 {
     struct figure *figure = work->figure;
     const struct measured_sample **order = mem_alloc(work->all->sample_count, sizeof *order, err);
     int rc = -1;
-    figure->tables = 3;
-    figure->table[0] = (struct figure_table){.type = "window", .columns = window_columns};
-    figure->table[1] = (struct figure_table){.type = "mean", .columns = mean_columns};
-    figure->table[2] = (struct figure_table){
-        .type = "variation", .columns = variation_columns,
-        .heading = "Utility of windows of iterations: tokens an iteration over its cost, that of the reference being 1;\n"
-                   "utility: harmonic mean, below_1: share of windows"};
     if (!order)
         return -1;
     for (size_t s = 0; s < work->all->setting_count; s++) {
@@ -306,7 +284,7 @@ static const struct figure_chart overview[] = {
     {.series = 0},
 };
 
-int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+static int draw(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *windows = &figure->table[0];
     bool several = !windows->count;
@@ -314,3 +292,11 @@ int figure_utility_svg(const struct figure *figure, struct figure_page *page, st
         several |= windows->rows[i].text[1] != windows->rows[0].text[1];
     return several ? figure_draw(figure, overview, page, err) : draw_setting(figure, page, err);
 }
+
+const struct figure_class figure_utility = {
+    .title = "Utility by iteration",
+    .table = {{.type = "window", .columns = window_columns}, {.type = "mean", .columns = mean_columns},
+              {.type = "variation", .columns = variation_columns,
+               .heading = "Utility of windows of iterations: tokens an iteration over its cost, that of the reference being "
+                          "1;\nutility: harmonic mean, below_1: share of windows"}},
+    .make = make, .draw = draw};

@@ -666,6 +666,16 @@ int measurements_arrange(struct measurements *all, struct err *err)
     return 0;
 }
 
+const struct measured_step *measurements_step(const struct measurements *all, int task, int setting, struct step_cursor *at)
+{
+    for (; at->sample < all->sample_count; at->sample++, at->step = 0) {
+        const struct measured_sample *sample = &all->samples[at->sample];
+        if (sample->setting == setting && (task < 0 || sample->task == task) && at->step < sample->steps)
+            return &all->steps[sample->first_step + at->step++];
+    }
+    return NULL;
+}
+
 static int rename_to(char **name, struct text *text, struct err *err)
 {
     char *made = mem_string(text->data, err);

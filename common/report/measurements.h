@@ -138,6 +138,12 @@ struct measurements {
  * After a failure measurements may be incomplete and can only be freed. */
 int measurements_read(struct measurements *all, struct reader *in, struct err *err);
 
+/* Goes over the iterations of a setting's samples, of one task (-1: all). The cursor starts as {0}; NULL: there are no more. */
+struct step_cursor {
+    size_t sample, step;
+};
+const struct measured_step *measurements_step(const struct measurements *all, int task, int setting, struct step_cursor *at);
+
 /* Must be called once, after the last stream. It is an error if there are no samples. */
 int measurements_arrange(struct measurements *all, struct err *err);
 

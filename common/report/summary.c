@@ -214,28 +214,13 @@ static int run_speed(const struct measurements *all, struct run run, double *tok
 /* The data of one row. */
 struct work {
     const struct measurements *all;
+    int task;                                           /* -1: all */
     const struct measured_sample *begin, *end;          /* samples of the task, sorted by prompt */
     int setting, reference;
     struct stats_pair *pairs;                           /* one pair per prompt */
     int *prompts;                                       /* indices of these prompts; NULL: not wanted */
     double *values;                                     /* scratch: one value per step or sample */
 };
-
-/* Goes over the iterations of a row's samples. */
-struct step_cursor {
-    const struct measured_sample *sample;               /* NULL: at the beginning */
-    size_t step;
-};
-
-static const struct measured_step *next_step(const struct work *work, struct step_cursor *at)
-{
-    at->sample = at->sample ? at->sample : work->begin;
-    while (at->sample < work->end && (at->sample->setting != work->setting || at->step >= at->sample->steps)) {
-        at->sample++;
-        at->step = 0;
-    }
-    return at->sample < work->end ? &work->all->steps[at->sample->first_step + at->step++] : NULL;
-}
 
 static const struct measured_sample *prompt_end(const struct work *work, const struct measured_sample *at)
 {
@@ -386,7 +371,7 @@ static struct totals row_totals(const struct work *work)
 {
     struct totals totals = {{0}};
     struct step_cursor at = {0};
-    for (const struct measured_step *step; (step = next_step(work, &at));)
+    for (const struct measured_step *step; (step = measurements_step(work->all, work->task, work->setting, &at));)
         add_step(&totals, step);
     return totals;
 }
@@ -413,7 +398,7 @@ static void summarise_times(const struct work *work, struct summary_row *row)
             work->values[token++] = 1e-3 * of.sum[SUM_WALL_US] / of.sum[SUM_EMITTED];
     }
     spread(work->values, token, &row->tpot_ms_mean, &row->tpot_ms_median, &row->tpot_ms_p99);
-    for (const struct measured_step *one; (one = next_step(work, &at));)
+    for (const struct measured_step *one; (one = measurements_step(work->all, work->task, work->setting, &at));)
         work->values[step++] = 1e-3 * one->wall_us;
     spread(work->values, step, &row->itl_ms_mean, &row->itl_ms_median, &row->itl_ms_p99);
 }
@@ -477,7 +462,7 @@ static void summarise_positions(const struct work *work, struct summary_row *row
     struct step_cursor at = {0};
     double counts[SUMMARY_POSITIONS] = {0};
     int deepest = 0;
-    for (const struct measured_step *step; (step = next_step(work, &at));) {
+    for (const struct measured_step *step; (step = measurements_step(work->all, work->task, work->setting, &at));) {
         int accepted = step->accepted < SUMMARY_POSITIONS ? step->accepted : SUMMARY_POSITIONS;
         int drafted = step->levels < SUMMARY_POSITIONS ? step->levels : SUMMARY_POSITIONS;
         deepest = drafted > deepest ? drafted : deepest;
@@ -494,7 +479,7 @@ static void summarise_drafters(const struct work *work, struct summary_row *row)
     struct step_cursor at = {0};
     double verified[DECODE_DRAFTERS_MAX] = {0}, accepted[DECODE_DRAFTERS_MAX] = {0}, us[DECODE_DRAFTERS_MAX] = {0}, all = 0;
     row->drafters = 0;
-    for (const struct measured_step *step; (step = next_step(work, &at));) {
+    for (const struct measured_step *step; (step = measurements_step(work->all, work->task, work->setting, &at));) {
         row->drafters = step->drafters > row->drafters ? step->drafters : row->drafters;
         for (int d = 0; d < step->drafters; d++) {
             const struct measured_share *share = &work->all->shares[step->first_share + (size_t)d];
@@ -519,7 +504,7 @@ static void summarise_trials(const struct work *work, struct summary_row *row)
     struct step_cursor at = {0};
     double bound = 0, common = 0, kept = 0;
     row->trials = 0;
-    for (const struct measured_step *step; (step = next_step(work, &at));) {
+    for (const struct measured_step *step; (step = measurements_step(work->all, work->task, work->setting, &at));) {
         for (int t = 0; t < step->trials; t++) {
             const struct measured_trial *trial = &work->all->trials[step->first_trial + (size_t)t];
             int p = trial->position - 1;
@@ -582,7 +567,7 @@ static void summarise_estimates(const struct work *work, struct summary_row *row
 {
     struct step_cursor at = {0};
     struct reliability stated = {.all = 0}, estimated = {.all = 0};
-    for (const struct measured_step *step; (step = next_step(work, &at));) {
+    for (const struct measured_step *step; (step = measurements_step(work->all, work->task, work->setting, &at));) {
         for (int t = 0; t < step->estimates; t++) {
             const struct measured_estimate *one = &work->all->estimates[step->first_estimate + (size_t)t];
             judge(&stated, one->stated, one->kept);
@@ -716,7 +701,7 @@ static bool ran(const struct work *work)
     return false;
 }
 
-static int add_rows(struct summary *out, struct work *work, int task, struct err *err)
+static int add_rows(struct summary *out, struct work *work, struct err *err)
 {
     size_t first = out->count;
     for (size_t s = 0; s < work->all->setting_count; s++) {
@@ -727,7 +712,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         if (mem_grow(&out->rows, &out->room, out->count + 1, sizeof *out->rows, err))
             return -1;
         struct summary_row *row = &out->rows[out->count++];
-        *row = (struct summary_row){.task = task, .setting = (int)s};
+        *row = (struct summary_row){.task = work->task, .setting = (int)s};
         if (compare_speed(work, row, err) || summarise_changes(work, row, err))
             return -1;
         compare_outputs(work, row);
@@ -754,15 +739,16 @@ int summary_make(struct summary *out, const struct measurements *all, struct err
         !(work.values = mem_alloc(values, sizeof *work.values, err)))
         goto done;
     for (work.begin = all->samples; work.begin < end; work.begin = work.end, tasks++) {
-        int task = work.begin->task;
-        for (work.end = work.begin; work.end < end && work.end->task == task;)
+        work.task = work.begin->task;
+        for (work.end = work.begin; work.end < end && work.end->task == work.task;)
             work.end++;
-        if (add_rows(&made, &work, task, err))
+        if (add_rows(&made, &work, err))
             goto done;
     }
+    work.task = -1;
     work.begin = all->samples;
     work.end = end;
-    if (tasks > 1 && add_rows(&made, &work, -1, err))
+    if (tasks > 1 && add_rows(&made, &work, err))
         goto done;
     *out = made;
     made = (struct summary){0};

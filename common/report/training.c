@@ -165,36 +165,22 @@ static int add_run(struct figure_table *table, const struct training *run, struc
     const size_t window = window_of(run), n = run->step_count;
     const struct training_step *last = n ? &run->steps[n - 1] : NULL;
     double tokens = 0;
-    struct figure_row *row = figure_row_add(table, run->name, run->arch, NULL, err);
-    if (!row)
-        return -1;
     for (size_t i = 0; i < n; i++)
         tokens += run->steps[i].tokens;
-    row->value[0] = run->parameters;
-    row->value[1] = (double)n;
-    row->value[2] = run->planned;
-    if (!last)
-        return 0;
-    row->value[3] = last->epoch;
-    row->value[4] = tokens;
-    row->value[5] = last->seconds;
-    row->value[6] = last->seconds > 0 ? tokens / last->seconds : NAN;
-    row->value[7] = mean_of(run, 0, window, OF_LOSS);
-    row->value[8] = mean_of(run, n - window, n, OF_LOSS);
-    row->value[9] = mean_of(run, 0, n, OF_GRADIENT);
-    row->value[10] = mean_of(run, 0, n, OF_CLIPPED);
-    return 0;
+    const double values[] = {
+        run->parameters, (double)n, run->planned, last ? last->epoch : NAN, last ? tokens : NAN, last ? last->seconds : NAN,
+        last && last->seconds > 0 ? tokens / last->seconds : NAN, mean_of(run, 0, window, OF_LOSS),
+        mean_of(run, n - window, n, OF_LOSS), mean_of(run, 0, n, OF_GRADIENT), mean_of(run, 0, n, OF_CLIPPED)};
+    return figure_row_add(table, run->name, run->arch, NULL, values, sizeof values, err) ? 0 : -1;
 }
 
 static int add_parts(struct figure_table *table, const struct training *run, struct err *err)
 {
     const size_t window = window_of(run), n = run->step_count;
     for (int part = 0; part < run->parts; part++) {
-        struct figure_row *row = figure_row_add(table, run->name, run->arch, run->part_name[part], err);
-        if (!row)
+        const double values[] = {mean_of(run, 0, window, part), mean_of(run, n - window, n, part)};
+        if (!figure_row_add(table, run->name, run->arch, run->part_name[part], values, sizeof values, err))
             return -1;
-        row->value[0] = mean_of(run, 0, window, part);
-        row->value[1] = mean_of(run, n - window, n, part);
     }
     return 0;
 }
@@ -203,13 +189,11 @@ static int add_evals(struct figure_table *table, const struct training *run, str
 {
     for (size_t i = 0; i < run->eval_count; i++) {
         const struct training_eval *eval = &run->evals[i];
-        struct figure_row *row = figure_row_add(table, run->name, run->arch, NULL, err);
-        if (!row)
+        double values[EVAL_ACCEPTED + TRAINING_POSITIONS] = {
+            eval->step, eval->best, eval->texts, eval->loss, eval->tokens_per_iteration, eval->tree_tokens_per_iteration};
+        memcpy(values + EVAL_ACCEPTED, eval->acceptance, sizeof eval->acceptance);
+        if (!figure_row_add(table, run->name, run->arch, NULL, values, sizeof values, err))
             return -1;
-        const double values[EVAL_ACCEPTED] = {eval->step, eval->best, eval->texts, eval->loss, eval->tokens_per_iteration,
-                                              eval->tree_tokens_per_iteration};
-        memcpy(row->value, values, sizeof values);
-        memcpy(row->value + EVAL_ACCEPTED, eval->acceptance, sizeof eval->acceptance);
     }
     return 0;
 }
@@ -261,13 +245,9 @@ static int add_spread(struct figure_table *table, const struct trainings *all, s
         }
         if (runs < 2)
             continue;
-        struct figure_row *row = figure_row_add(table, arch, spread_names[which], NULL, err);
-        if (!row)
+        const double values[] = {runs, sum / runs, min, greatest};
+        if (!figure_row_add(table, arch, spread_names[which], NULL, values, sizeof values, err))
             return -1;
-        row->value[0] = runs;
-        row->value[1] = sum / runs;
-        row->value[2] = min;
-        row->value[3] = greatest;
     }
     return 0;
 }
@@ -280,11 +260,9 @@ static int add_curve(struct figure_table *table, const struct training *run, con
         double mean = mean_of(run, from, to, what);
         if (isnan(mean))
             continue;
-        struct figure_row *row = figure_row_add(table, run->name, run->arch, name, err);
-        if (!row)
+        const double values[] = {run->steps[to - 1].step, mean};
+        if (!figure_row_add(table, run->name, run->arch, name, values, sizeof values, err))
             return -1;
-        row->value[0] = run->steps[to - 1].step;
-        row->value[1] = mean;
     }
     return 0;
 }
@@ -301,17 +279,17 @@ static int add_curves(struct figure_table *table, const struct training *run, st
 
 int training_report(struct figure *out, const struct trainings *all, struct err *err)
 {
-    struct figure made = {.tables = TABLES};
-    made.table[TABLE_RUN] = (struct figure_table){
-        .type = "run", .columns = run_columns, .heading = "Runs: loss over the first and the last 100 steps, or halves"};
-    made.table[TABLE_PART] = (struct figure_table){
-        .type = "part", .columns = part_columns, .heading = "Parts of the loss, before they are weighted"};
-    made.table[TABLE_EVAL] = (struct figure_table){
-        .type = "eval", .columns = eval_columns,
-        .heading = "Evaluations: accepted_N is the share of drafts that are right up to token N"};
-    made.table[TABLE_SPREAD] = (struct figure_table){
-        .type = "spread", .columns = spread_columns, .heading = "Heads that were trained more than once, at their best"};
-    made.table[TABLE_CURVE] = (struct figure_table){.type = "curve", .columns = curve_columns};
+    struct figure made = {
+        .tables = TABLES,
+        .table = {
+            [TABLE_RUN] = {.type = "run", .columns = run_columns,
+                           .heading = "Runs: loss over the first and the last 100 steps, or halves"},
+            [TABLE_PART] = {.type = "part", .columns = part_columns, .heading = "Parts of the loss, before they are weighted"},
+            [TABLE_EVAL] = {.type = "eval", .columns = eval_columns,
+                            .heading = "Evaluations: accepted_N is the share of drafts that are right up to token N"},
+            [TABLE_SPREAD] = {.type = "spread", .columns = spread_columns,
+                              .heading = "Heads that were trained more than once, at their best"},
+            [TABLE_CURVE] = {.type = "curve", .columns = curve_columns}}};
     for (size_t i = 0; i < all->count; i++)
         if (add_run(&made.table[TABLE_RUN], &all->items[i], err) || add_parts(&made.table[TABLE_PART], &all->items[i], err) ||
             add_evals(&made.table[TABLE_EVAL], &all->items[i], err) ||
