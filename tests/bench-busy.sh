@@ -1,9 +1,9 @@
 #!/bin/sh
-# How much slower forwards are while another process burns one processor: moe-bench sweep with two threads that are not pinned,
-# alone and beside the burner in turns. `make bench-busy` calls it; it takes about four minutes. FORMATS, PAIRS (15) and
-# SECONDS_OF_ONE (2, a sweep) may be given.
+# Measures how much slower forwards are while another process keeps one processor busy: moe-bench sweep with two threads that
+# are not pinned, alternately alone and beside the other process. `make bench-busy` calls it; it takes about four minutes.
+# Settings: FORMATS, PAIRS (15) and SECONDS_OF_ONE (2, per sweep).
 #
-# Prints a Markdown table of medians, and of the pairs' ratios (busy over alone) the median and the middle half.
+# Prints a Markdown table of medians, and the median and the middle half of the pairs' ratios (busy over alone).
 set -e
 cd "$(dirname "$0")/.."
 out=build/bench
@@ -14,7 +14,7 @@ trap '[ -z "$burner" ] || kill "$burner"' EXIT
 
 burn() { while :; do :; done; }
 
-# Milliseconds of forwards of 1 and of 8 tokens, one line each: rows, turn, time.
+# Prints milliseconds of forwards of 1 and of 8 tokens, one line each: rows, turn, time.
 sweep() {
     moe-bench sweep -q -m "$out/busy-$1.moe" -j 2 --rows 1,8 --seconds "$seconds" --seed "$3" --json |
         jq -r --arg turn "$2" '.cost[] | "\(.m) \($turn) \(.seconds * 1000)"'
@@ -33,7 +33,7 @@ for format in ${FORMATS:-bf16 q4}; do
         wait "$burner" 2> /dev/null || :
         burner=
     done | awk -v format="$format" '
-        # The value at a share of a sorted list.
+        # Prints the value at a share of a sorted list.
         function at(list, count, share) { return list[int((count - 1) * share) + 1] }
         function sorted(list, count,    i, j, kept) {
             for (i = 2; i <= count; i++) {

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The sweep that the default of --cache-policy rests on. `make bench-cache-policies` calls it; SHARES='15 30' and SKEWS='flat local'
-# select some. Replays recorded routes of the pocket model (no draft, ngram K=7, EAGLE-3's tree) and made routes of Qwen3-30B-A3B's shape
-# (without drafts and with drafts of 7, of each skew of moe-bench simulate) under every policy that needs no future, and writes
-# one Markdown table: the hits of each policy in percent, then the mean over all rows, and the worst distance to the best policy
-# of a row in points. Counts, not times: any machine gives the same. About 2 minutes.
+# The sweep that determined the default of --cache-policy. `make bench-cache-policies` calls it; SHARES='15 30' and SKEWS='flat
+# local' select a part. Replays recorded routes of the pocket model (no draft, ngram K=7, EAGLE-3's tree) and synthetic routes
+# of Qwen3-30B-A3B's shape (without drafts and with drafts of 7, for each skew of moe-bench simulate) under every policy that
+# needs no future, and prints one Markdown table: the hits of each policy in percent, then the mean over all rows, and the
+# largest distance to the best policy of a row in points. Counts, not times, so all machines give the same. About 2 minutes.
 . tests/bench/common.sh
 shares=${SHARES:-15 30 50}
 skews=${SKEWS:-flat mild steep local}

@@ -38,7 +38,7 @@ for model in "$out/pocket.moe" "$suites"/*.moe; do
     moe-view "$model" | sed -n "s|^ *a token|$(basename "$model" .moe)|p"
 done | tee "$suites/models.txt"
 
-# What SWIFT's search finds to leave out, on prompts that are not asked below.
+# Finds the parts to skip by SWIFT's search, on other prompts than those decoded below.
 head -n 12 "$pocket/calib.jsonl" > "$suites/calib.jsonl"
 for ratio in 0.4 0.6; do
     once "$suites/skip-$ratio.json" moe-profile skip $threads -m "$out/pocket.moe" --ratio $ratio "$suites/calib.jsonl"
@@ -71,7 +71,7 @@ suite() {
     moe-bench report "$suites/$name.moes" | tee "$suites/$name.txt"
 }
 
-# record NAME OPTION...: what the drafters of a row draft on the pocket model, everywhere.
+# record NAME OPTION...: records drafts of a row's drafters on the pocket model, at every position.
 record() {
     name=$1
     shift
@@ -80,8 +80,8 @@ record() {
             -o "$forced/$name.txt" "$forced/prompts.jsonl"
 }
 
-# One row of each kind of the paper's table, on a model that says nothing: its drafters cost what they cost, and write what was
-# recorded.
+# One row of each kind of the paper's table, on random weights: drafters have their own cost, and their drafts are recorded
+# ones.
 dense() {
     say "dense, with forced acceptance"
     like=${MOE_BENCH_LIKE:-mistral-7b} layers=${MOE_BENCH_LAYERS:-8}

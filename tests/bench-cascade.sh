@@ -29,7 +29,7 @@ parts "$(ls tests/bench/cascade-*.json | sed 's/.*cascade-\(.*\)[.]json/\1/' | t
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
 tokens=$MOE_BENCH_TOKENS
-# Utility is that of 16 iterations, which short answers do not have.
+# Utility covers 16 iterations; short answers have fewer.
 window=$([ "${tokens:-256}" -gt 16 ] || echo "--window 4")
 suites=$out/cascade-$width-$prompts${tokens:+-$tokens}
 mkdir -p "$suites"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# moe-coact over a route stream of OLMoE-1B-7B's shape, beside `cat FILE | cat > /dev/null`: `make bench-coact` calls it, with the
-# number of tokens (1,000,000) and of pairs (7) if wanted. The stream, 0.9 kB a token, stays in build/bench.
+# Times moe-coact over a route stream of OLMoE-1B-7B's shape, relative to `cat FILE | cat > /dev/null`: `make bench-coact` calls
+# it, optionally with the numbers of tokens (1,000,000) and of pairs (7). The stream, 0.9 kB per token, stays in build/bench.
 set -e
 cd "$(dirname "$0")/.."
 out=build/bench

@@ -1,11 +1,12 @@
 #!/bin/bash
-# How fast checkpoints become models, beside copying them: weights that keep their dtype, from the page cache.
+# Measures conversion of checkpoints relative to copying them: weights that keep their dtype, from the page cache.
 #
 # usage: tests/bench-convert.sh [PAIRS [FOLDER...]]    needs moe-convert in PATH; `make bench-convert` calls it
-# Makes checkpoints of random weights in bf16, f16 (1.1 GB) and f32 (2.2 GB), an OLMoE of one layer, in build/bench. Into each
-# FOLDER (build/bench and /dev/shm) PAIRS times (10) in turns: cp of the weights, sync of the copy, moe-convert. Prints medians:
-# seconds, processor seconds (user and system), and cp's time by moe-convert's in a pair, without sync and with it: moe-convert
-# syncs what it wrote, so on a disk the second is the fair one.
+#
+# Makes checkpoints of random weights in bf16, f16 (1.1 GB) and f32 (2.2 GB), an OLMoE of one layer, in build/bench. Alternates
+# PAIRS times (10) in each FOLDER (build/bench and /dev/shm): cp of the weights, sync of the copy, moe-convert. Prints medians:
+# seconds, processor seconds (user and system), and cp's time divided by moe-convert's within a pair, without and with sync.
+# moe-convert syncs its output, so on a disk the ratio with sync is the fair one.
 set -e
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -15,7 +16,7 @@ shift || true
 work=build/bench/convert
 mkdir -p "$work"
 
-# A header, then as many random bytes as it says, none of which makes an exponent of ones.
+# Writes a header, then as many random bytes as it announces, none of which makes an exponent of ones.
 checkpoint() {
     local folder=$1 dtype=$2 size=$3 length i
     mkdir -p "$folder"
@@ -52,7 +53,7 @@ checkpoint() {
     head -c "$(cat "$work/bytes")" /dev/urandom | tr '\174-\177\374-\377' '\74-\77\274-\277' >> "$folder/model.safetensors"
 }
 
-# Seconds and processor seconds of a command.
+# Prints seconds and processor seconds of a command.
 timed() {
     local TIMEFORMAT='%R %U %S'
     { time "$@" > "$work/said" 2>&1; } 2>&1 | awk '{ print $1, $2 + $3 }'

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Decoding with experts on disk: `make bench-disk` calls it, with the bytes of experts in MiB (4000), the rounds (5) and the shape if
-# wanted: pocket, the inflated pocket model, or olmoe, random weights of OLMoE-1B-7B's shape with as many layers as fit. In each
-# round, in turns: the disk past the page cache, the model mapped, all experts cached, and 17 % of them, read when they are
-# wanted and, as the routes are forced, before. An iteration is set against the larger of its compute, which is that of the mapped
-# model, and its missed bytes at the bandwidth of reads like these (tests/bench/disk.c). Text, drafts and routes are a recording of
-# the model, the pocket's with prompt lookup, of random weights with a draft by their own first layers; the text is the second
-# of two alike, so that all that can be cached is.
+# Decoding with experts on disk: `make bench-disk` calls it, optionally with the MiB of experts (4000), the rounds (5) and the
+# shape: pocket, the inflated pocket model, or olmoe, random weights of OLMoE-1B-7B's shape with as many layers as fit. Each
+# round measures alternately the disk without the page cache, the model mapped, all experts cached, and 17 % of them, read on
+# demand and, because the routes are forced, in advance. The yardstick of an iteration is the larger of its compute, which is
+# that of the mapped model, and its missed bytes at the bandwidth of similar reads (tests/bench/disk.c). Text, drafts and routes
+# are a recording of the model, of the pocket model with prompt lookup, of random weights with a draft by their own first
+# layers; the text is the second of two equal ones, so that the cache is warm.
 . tests/bench/common.sh
 mib=${1:-4000}
 rounds=${2:-5}
@@ -39,7 +39,7 @@ esac
 # shellcheck disable=SC2086
 [ -e "$routes" ] || moe-decode -q $threads $recorded $text --record drafts --stream "$routes" "$prompts" > /dev/null
 
-# decode NAME ROUND OPTIONS...: milliseconds, bytes read and milliseconds stalled an iteration, on a line of $out/disk.txt.
+# decode NAME ROUND OPTIONS...: adds milliseconds, bytes read and milliseconds stalled per iteration to $out/disk.txt.
 decode() {
     name=$1 round=$2
     shift 2

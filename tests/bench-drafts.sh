@@ -8,7 +8,7 @@
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 
-# The width that makes experts of a format as heavy as those of bf16 with 5120.
+# Prints the width with which experts of a format are as large as those of bf16 with 5120.
 width() {
     case $1 in
     f32) echo 2560 ;;

@@ -36,7 +36,7 @@ steps() {
     done
 }
 
-# suite NAME PROMPTS N SETTINGS: runs it, once.
+# suite NAME PROMPTS N SETTINGS: runs the suite once.
 suite() {
     jq -n --arg prompts "$(realpath "$2")" --argjson n "$3" --argjson settings "$4" --argjson tokens "${5:-null}" '
         {models: {target: "target.moe"}, prompts: $prompts, settings: ([{name: "none"}] + $settings),
@@ -48,7 +48,7 @@ suite() {
     moe-bench report --json "$work/$1.moes" | jq -c 'select(.type == "row" and .task == null)' > "$work/$1.jsonl"
 }
 
-# What is drafted with: drafters, each with chains and trees to choose from.
+# Drafters, each with chains and trees to choose from.
 candidates() {
     jq -nc --arg at "$(realpath "$work")" '
         [["chain of 1", {"draft-length": 1}], ["chain of 2", {"draft-length": 2}], ["chain of 3", {"draft-length": 3}],

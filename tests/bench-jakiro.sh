@@ -30,7 +30,7 @@ once "$work/features.moes" moe-profile features -q $threads -m "$out/pocket.moe"
     "$pocket/calib.jsonl"
 jq -sc --argjson n "$prompts" 'group_by(.task) | map(.[:$n / 4]) | add | .[]' "$pocket/heldout.jsonl" > "$work/held-$prompts.jsonl"
 
-# The heads: a name, and what trains it.
+# The heads: a name, and the training options.
 heads() {
     cat << END
 eagle1 --arch eagle1 --inner 384
@@ -47,7 +47,7 @@ hydra --arch hydra
 END
 }
 
-# asked NAME CASE: is this case of this head wanted?
+# asked NAME CASE: whether this case of this head is requested
 asked() {
     case " ${MOE_BENCH_HEADS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac
     case " ${MOE_BENCH_CASES:-$2} " in *" $2 "*) ;; *) return 1 ;; esac
@@ -59,7 +59,7 @@ train() {
         $(heads | sed -n "s/^$1 //p") --rate 0.004 --epochs "$epochs" --cut 128 --seed "$2" "$work/features.moes"
 }
 
-# decode NAME SEED CASE NUMBER OPTIONS...: one JSON object a prompt; NUMBER of the draw, or none.
+# decode NAME SEED CASE NUMBER OPTIONS...: one JSON object per prompt; NUMBER of the draw, or none
 decode() {
     asked "$1" "$3" || return 0
     train "$1" "$2"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# moekit's disk tier beside llama.cpp's mmap under one limit of memory (tests/peers/offload.py, which says how): `make
-# bench-offload` calls it, with the MiB of the inflated pocket model (2000) and options of offload.py if wanted. Installs public
-# Python packages into build/peers-bench/venv as tests/bench-peers.sh does: llama.cpp is compiled, which takes ten minutes. Wants
+# Compares moekit's disk tier with llama.cpp's mmap under one limit of memory (tests/peers/offload.py describes how): `make
+# bench-offload` calls it, optionally with the MiB of the inflated pocket model (2000) and options of offload.py. Installs
+# public Python packages into build/peers-bench/venv like tests/bench-peers.sh: compiling llama.cpp takes ten minutes. Needs
 # root, and control groups of version 1. Goal: twice as fast.
 . tests/bench/common.sh
 mib=${1:-2000}

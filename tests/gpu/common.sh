@@ -1,5 +1,5 @@
-# Read by tests/gpu/all, in the top folder: finds the device, the compiler for it and what the machine lacks. DEVICE: cuda, cuda:N;
-# or emu, the emulator, to try the command itself. Builds go into build/gpu.
+# Sourced by tests/gpu/all, in the top folder: finds the device, its compiler and missing tools. DEVICE: cuda, cuda:N; or emu,
+# the emulator, to try the command itself. Builds go into build/gpu.
 
 DEVICE=${DEVICE:-cuda}
 built=build/gpu
@@ -16,7 +16,7 @@ cuda | cuda:*)
     smi=$(command -v nvidia-smi || ls /usr/local/nvidia/bin/nvidia-smi 2>/dev/null)
     [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || cannot "there is no driver for GPUs here; DEVICE=emu tries the emulator"
     [ -n "$nvcc" ] || cannot "there is no nvcc here; make deps-cuda fetches it"
-    # "9.0, NVIDIA H200, ...": 90a; what is older or newer than that has no `a' that is used here.
+    # "9.0, NVIDIA H200, ...": 90a; older and newer ones have no `a' that is used here.
     card=$(timeout 20 $smi --query-gpu=compute_cap,name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
     capability=$(echo "${card%%,*}" | tr -d '. ')
     case $capability in
@@ -27,8 +27,8 @@ cuda | cuda:*)
 *) echo "$self: DEVICE=$DEVICE is neither cuda, cuda:N nor emu" >&2; exit 2 ;;
 esac
 
-# cuBLAS as a wheel of the python3 in use, where nothing that the plug-in asks (kernels/cuda/gemm_path.h) would find it: in a
-# virtual environment of its own. At the end of the loader's list, so that no other library of the wheels takes another's part.
+# cuBLAS as a wheel of the current python3, if the plug-in (kernels/cuda/gemm_path.h) would not find it: in a virtual
+# environment. At the end of the loader's list, so that no other library of the wheels takes precedence.
 wheels=$(python3 -c 'import glob, sys
 for top in sys.path:
     for file in sorted(glob.glob(top + "/nvidia/*/lib/libcublas.so.*") if top else []):
@@ -37,7 +37,7 @@ for top in sys.path:
 
 commit=${COMMIT:-$(git rev-parse --short HEAD 2> /dev/null || echo unknown)}
 
-# Libraries and make: the kit, where it was brought along, unpacked once for each archive; else the system's.
+# Libraries and make: from the kit, if present, unpacked once per archive; otherwise the system's.
 unpack_kit() {
     kit=
     if [ -e build/gpu-kit.tar.xz ] && ! [ build/gpu-kit/libs -nt build/gpu-kit.tar.xz ]; then
@@ -50,7 +50,7 @@ unpack_kit() {
     [ -z "$kit" ] || command -v make > /dev/null || MAKE=$PWD/$kit/bin/make
 }
 
-# What a report must name, and what may be missing. Takes no time: nothing here asks the GPU for more than its name.
+# Prints the facts that a report must have, and missing tools. Fast: it asks the GPU for its name only.
 machine() {
     version() { command -v "$1" > /dev/null && "$@" 2>&1 | head -n 1 || echo "no $1"; }
     echo "device    $DEVICE${card:+: $card}"

@@ -19,7 +19,7 @@ def stepped(frequencies, K, lam, gamma, floor, calibrates=True, start=None):
     f_before, states = 0, []
     for f in frequencies:
         delta = f - f_before                                            # 7
-        at_least_up = math.floor(theta_up) if not floor else theta_up   # the same where it was floored before
+        at_least_up = math.floor(theta_up) if not floor else theta_up   # the same with a floored predecessor
         at_least_down = math.floor(theta_down) if not floor else theta_down
         if delta >= at_least_up:                                        # 9
             s = min(K, s + 1)                                           # 10

@@ -11,7 +11,7 @@ chance = random.Random(5)
 
 
 def make_text(length, alphabet):
-    """Random tokens, with parts of what came before repeated, some of them with a fault."""
+    """Returns random tokens, with parts of earlier ones repeated, some of them with an error."""
     text = []
     while len(text) < length:
         if text and chance.random() < .5:
@@ -30,7 +30,7 @@ def chain(tokens, match):
 
 
 def pld(text, n, tokens):
-    """find_candidate_pred_tokens of prompt-lookup-decoding, and the length of the n-gram."""
+    """Returns find_candidate_pred_tokens of prompt-lookup-decoding, and the length of the n-gram."""
     for size in range(min(n, len(text)), 0, -1):
         gram = text[-size:]
         for at in range(len(text) - size + 1):
@@ -53,7 +53,7 @@ def pld_cases():
 
 
 def followers(texts, pattern, depth):
-    """What followed the pattern: tokens by how often they did, of equals the one first seen last comes first."""
+    """Returns the tokens that followed the pattern, by frequency; ties go to the one first seen last."""
     seen = {}
     if not 0 < len(pattern) < depth:
         return []
@@ -68,7 +68,7 @@ def followers(texts, pattern, depth):
 
 
 def suffix_draft(texts, pattern, depth, nodes, levels, first, below, least):
-    """The likeliest nodes after the pattern, a probability at a time."""
+    """Returns the likeliest nodes after the pattern, a probability at a time."""
     waiting, draft, came = [], [], 0
     def put(above, string, probability, parent, level, most):
         nonlocal came
@@ -88,7 +88,7 @@ def suffix_draft(texts, pattern, depth, nodes, levels, first, below, least):
 
 
 def suffix(text, path, corpus, depth, factor, least, total, levels, siblings):
-    """What is drafted already, the path, is no part of the text that is searched."""
+    """The drafted path is not part of the text that is searched."""
     best, score, match, whole = [], 0, 0, text + path
     for texts in ([text], corpus):
         for size in range(min(len(whole), depth), 0, -1):
@@ -137,7 +137,7 @@ def philox(counter, key):
 
 
 def chosen(way):
-    """The scripted target: its choice after a row, by the last tokens on the way there."""
+    """Returns the scripted target's choice after a row, from the last tokens of its path."""
     a, b = ([0] + way)[-2:]
     return (3 * a + 5 * b + a * b + 7) % 12
 
@@ -162,7 +162,7 @@ class Lookahead:
                 self.note(self.text[-self.N:])
 
     def ride(self):
-        """Rows as the ways from the root (included) down to them; level by level."""
+        """Returns rows as paths from the root (included), level by level."""
         if self.past is None:
             key, ordinal, sample = self.draw
             apart = philox((0x40000000, 0x6c6f6f6b, ordinal, sample), key)
@@ -186,7 +186,7 @@ class Lookahead:
         self.past = [self.past[1][1:]] + self.past[2:] + [new]
 
     def draft(self, path, siblings, levels):
-        nodes, first = [], []           # a node: its way from the leaf
+        nodes, first = [], []           # a node: its path from the leaf
         for guess in reversed(self.pool.get((self.text + path)[-1], [])):
             if siblings and (guess[0] in first or len(first) == siblings):
                 continue
@@ -221,7 +221,8 @@ def lookahead_cases():
 
 
 def pld_cut(text, n, tokens):
-    """PromptLookupCandidateGenerator.get_candidates of transformers: the first match that anything follows, cut at the end."""
+    """PromptLookupCandidateGenerator.get_candidates of transformers: the first match that has a continuation, truncated at
+    the end."""
     for size in range(min(n, len(text) - 1), 0, -1):
         for at in range(len(text) - size + 1):
             if text[at:at + size] == text[-size:]:

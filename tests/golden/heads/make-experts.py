@@ -63,7 +63,7 @@ class Head:
     def __init__(self, experts, used, second, weights):
         self.experts, self.used, self.second = experts, used, second
         self.w = {key: value.astype(np.float64) for key, value in weights.items()}
-        self.doubt = math.inf           # the least distance that decides which experts are used
+        self.doubt = math.inf           # the smallest distance that decides which experts are used
 
     def expert(self, e, y):
         name = 'layers.0.mlp_moe.experts.%d.' % e
@@ -74,7 +74,7 @@ class Head:
         return self.w[name + 'down_proj.weight'] @ (gate / (1 + np.exp(-gate)) * up)
 
     def last(self, u):
-        """What goes on, and the branches."""
+        """Returns the output that decoding continues from, and the branches."""
         y = self.w['layers.0.post_attention_layernorm.weight'] * u / np.sqrt((u ** 2).mean() + 1e-6)
         r, n = self.w['layers.0.mlp_moe.gate.weight'] @ y, self.experts
         s = softmax(r[:n])

@@ -80,7 +80,7 @@ def experts(x, name, top_k):
 
 
 def step(token, caches, position, skip=(), top_k=C["num_experts_per_tok"], layers=LAYERS):
-    """Logits after the token, whose keys and values are added to caches; of skipped layers' attention it has none."""
+    """Returns logits after the token, whose keys and values are added to the caches; skipped attention adds none."""
     x = W["model.embed_tokens.weight"][token]
     for n in range(layers):
         name = f"model.layers.{n}."

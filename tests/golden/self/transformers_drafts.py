@@ -20,14 +20,14 @@ PARTS = {"self:skip=0.5": {"skip": (1, 3)}, "self:skip=1": {"skip": (1, 2, 3, 4)
 
 
 class Passed(torch.nn.Module):
-    """A decoder layer that is left out."""
+    """A decoder layer that is skipped."""
 
     def forward(self, hidden_states, **_):
         return hidden_states
 
 
 def part_of(model, skip=(), top_k=None, layers=None):
-    """The model with parts left out; it shares the weights."""
+    """Returns the model without some parts; it shares the weights."""
     part = copy.copy(model)
     part._modules = dict(model._modules)
     part.model = copy.copy(model.model)
@@ -46,7 +46,8 @@ def part_of(model, skip=(), top_k=None, layers=None):
 
 @torch.no_grad()
 def draft(part, cache, root, position, tokens):
-    """The likeliest tokens, one after another, as many as were drafted; with the margin to the second likeliest of each."""
+    """Returns the likeliest tokens, one after another, as many as were drafted; with the margin to the second likeliest of
+    each."""
     cache, out, token = copy.deepcopy(cache), [], root
     for depth in range(tokens):
         logits = part(torch.tensor([[token]]), past_key_values=cache, use_cache=True,

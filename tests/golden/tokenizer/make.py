@@ -62,7 +62,7 @@ CORPUS = [
     "3,14 $5.00 50% #1 @me x=y+z",
 ]
 
-# Texts that no model learns from.
+# Texts unlike any training data.
 HARD = [
     "\r\r\n\n\r\u2028\n\u2029\r\u0085 \r\n\t\r", "\n\u2028x\u2029 \u2028\u2028 y\x0b\x0c\n",
     "MASK", "1MASK 22MASK", "MASKMASK (MASK)", "RIGHT\t\t \tx\tRIGHT \t", "\t RIGHT \n\t", "<0x41><0xE9> <0x0A>",
@@ -73,8 +73,8 @@ HARD = [
     "\u2581a \u2581\u2581 b\u2581", "\x00\x00a\x00",
 ]
 
-# What no text in UTF-8 has: surrogates, pairs of them, characters spelled too long, beyond the last one, cut off; and some
-# that are just right.
+# Byte sequences that are invalid in UTF-8: surrogates, pairs of them, overlong characters, code points beyond the last one,
+# truncated ones; and some valid ones at these limits.
 BROKEN = [
     b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xed\xa0\xbd\xed\xb8\x80", b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xe0\x9f\xbf",
     b"\xf0\x80\x80\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xff", b"\x80", b"\xc3",
@@ -193,7 +193,7 @@ VARIANTS = {
                 normalized=True),
             added(n + 8, "abc", normalized=True), added(n + 9, "abcd"), added(n + 10, "<|user|>", True,
                 normalized=True), added(n + 11, "\t")]),
-    # several splits one after the other, digits apart, an anchor
+    # several splits one after the other, single digits, an anchor
     "chain": small(
         pre_tokenizer=sequence(
             split(r"[\r\n]"),
@@ -201,7 +201,7 @@ VARIANTS = {
             split(r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"), split(r"\s+$"),
             split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
             {"type": "Digits", "individual_digits": True}, LEVEL)),
-    # words that no merge makes but that are in the vocabulary; groups of three digits
+    # words in the vocabulary that no merge makes; groups of three digits
     "whole": small(words=["Hello", "\u0120world", "123"], model={"ignore_merges": True},
                    added_tokens=lambda n: [added(n, "MASK", True, single_word=True)],
                    pre_tokenizer=sequence(split(R2), LEVEL)),
@@ -218,7 +218,7 @@ VARIANTS = {
     invert=True), LEVEL)),
 }
 
-# patterns of families, and classes in classes
+# patterns of families, and nested classes
 PATTERNS = {
     "llama3": small(model={"ignore_merges": True}, pre_tokenizer=sequence(split(R1), LEVEL)),
     "qwen2": small(normalizer={"type": "NFC"}, pre_tokenizer=sequence(split(R1.replace("{1,3}", "")), LEVEL)),
@@ -230,7 +230,7 @@ PATTERNS = {
 
 
 def trained(count, start, words):
-    """The merges that byte pair encoding learns from the corpus; ties go to the pair that sorts first. No merge has a character
+    """Learns merges by byte pair encoding from the corpus; ties go to the pair that sorts first. No merge has a character
     with which added tokens end."""
     counts = {}
     for text in CORPUS:
@@ -260,7 +260,7 @@ def trained(count, start, words):
 
 
 def marked(text):
-    """Words in the way of SentencePiece, each with the mark for a space in front."""
+    """Returns words in SentencePiece's form, each preceded by the mark for a space."""
     return re.findall("\u2581+[^\u2581]*|[^\u2581]+", "\u2581" + text.replace(" ", "\u2581"))
 
 
@@ -277,7 +277,7 @@ def metaspace(**settings):
 
 
 def marking(with_bytes=True, as_strings=False, tokens=(), model=None, **parts):
-    """A tokenizer in the way of SentencePiece, with byte tokens or the unknown token alone."""
+    """A tokenizer in SentencePiece's form, with byte tokens or only the unknown token."""
     vocab, merges = trained(150, ["<unk>", "<s>", "</s>"] + (BYTES if with_bytes else []), marked)
     vocab += [t for t in tokens if t not in vocab]
     base = {"version": "1.0", "truncation": None, "padding": None,
@@ -293,7 +293,7 @@ def marking(with_bytes=True, as_strings=False, tokens=(), model=None, **parts):
 
 
 def specials(*more):
-    """The three of every vocabulary, with other flags for the last, and tokens after it."""
+    """The three tokens of every vocabulary, with other flags for the last, and tokens after it."""
     return lambda n: [added(0, "<unk>", True), added(1, "<s>", True),
                       added(2, "</s>", True, rstrip=True)] + [added(n + i, *token[:2], **token[2]) for i, token in
                                                               enumerate(more)]
@@ -317,7 +317,7 @@ SENTENCE = {
                      decoder={"type": "Sequence", "decoders": [
                          {"type": "Strip", "content": "e", "start": 0, "stop": 1},
                          metaspace(prepend_scheme="never", split=False)]}),
-    # no mark to strip, as Gemma has it; a decoder that strips tokens
+    # no mark to strip, as in Gemma; a decoder that strips tokens
     "bare": marking(normalizer={"type": "Sequence", "normalizers": [UNSPACED, {"type": "NFKD"}]}, tokens=["\u0301", "\u0308"],
                     decoder={"type": "Sequence", "decoders": [
                         {"type": "Strip", "content": "e", "start": 2, "stop": 0},
@@ -391,7 +391,7 @@ def write_cases(name, tokenizer, texts):
         write_broken(out, tokenizer)
 
 
-# Rules of normalisation: what is read, a tab, what it becomes.
+# Rules of normalisation: input, a tab, output.
 RULES = ("\uff21\tA\n\ufb01\tfi\n\u2126\t\u03a9\n\u00a0\t \n\u3000\t  \nA\u030a\t\u00c5\ne\u0301\t\u00e9\n"
          "\u200b\t\n\u00ad\t\n\t\t \nLEFT\tright  \n")
 
@@ -410,7 +410,7 @@ MODELS = {
 
 
 def model(rules=None, unused=0, **settings):
-    """The bytes of a model; one in `unused` of its longer pieces is made so."""
+    """Returns the bytes of a model; one of its longer pieces in `unused` is marked so."""
     out = io.BytesIO()
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".tsv") as file:
         for line in (rules or "").strip("\n").split("\n") if rules else []:
@@ -459,7 +459,7 @@ def write_back(out, processor, case):
 
 
 def check_prompts(tokenizer):
-    """The pocket model's chat, spelled out."""
+    """Renders the pocket model's chat format by hand."""
     golden = {}
     for line in open(os.path.join(POCKET, "golden.jsonl"), encoding="utf-8"):
         item = json.loads(line)

@@ -19,14 +19,14 @@ HEADS, STEPS, WARMUP, RATE, BATCH, LONGEST = 2, 60, 6, 1e-3, 4, 128
 
 
 def names(kind, i):
-    """Tensors of head i: the block's, the residual's, and the output's."""
+    """Returns the tensors of head i: the block's, the residual's, and the output's."""
     if kind == 'medusa':
         return f'{i}.0.linear', None, f'{i}.1'
     return f'hydra_mlp.{i}.0.linear', f'hydra_mlp.{i}.0.res_connection', f'hydra_lm_head.{i}'
 
 
 def rows_of(kind, i, batch, embed):
-    """What head i reads after each state whose token it guesses is an answer's, and that token."""
+    """Returns the input of head i after each state whose guessed token belongs to an answer, and that token."""
     rows, labels = [], []
     for ids, mask, state in batch:
         for j in range(len(ids) - 2 - i):
@@ -38,7 +38,7 @@ def rows_of(kind, i, batch, embed):
 
 
 def head_gradient(kind, i, w, batch, embed, gradient):
-    """The loss of head i."""
+    """Returns the loss of head i."""
     block, residual, output = names(kind, i)
     v, label = rows_of(kind, i, batch, embed)
     a = v @ w[block + '.weight'].T + w[block + '.bias']
