@@ -41,6 +41,7 @@ struct string {                /* UTF-8; content: which bytes come from the valu
     size_t bytes;
     const uint8_t *mask;       /* one flag per byte; NULL: `content` holds for all bytes */
     bool content;
+    bool integer;              /* of keys: the decimal text of an integer key */
 };
 
 struct value {
@@ -180,7 +181,11 @@ int value_list(struct render *r, struct value *out);
 int value_dict(struct render *r, struct value *out);
 int list_put(struct render *r, struct list *list, struct value item);
 int dict_put(struct render *r, struct dict *dict, struct string key, struct value item);       /* replaces an equal key */
-struct value *dict_find(const struct dict *dict, const char *key, size_t bytes);
+struct value *dict_find(const struct dict *dict, const char *key, size_t bytes);       /* a key that is a string */
+/* Returns the item of a key of any kind; NULL: there is none. */
+struct value *dict_find_value(const struct dict *dict, const struct value *key);
+int dict_key(struct render *r, const struct dict *dict, size_t index, struct value *out);
+int dict_put_value(struct render *r, struct dict *dict, const struct value *key, struct value item);
 bool value_true(const struct value *value);
 int value_equal(struct render *r, const struct value *a, const struct value *b, int depth, bool *out);
 int value_order(struct render *r, const struct value *a, const struct value *b, int *out);     /* -1, 0, 1 */

@@ -136,10 +136,7 @@ static int method_join(struct render *r, const struct value *self, const struct 
 
 static int method_get(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
-    const struct string *key;
-    if (arg_string(r, args, 0, NULL, &key))
-        return -1;
-    const struct value *item = dict_find(self->as.dict, key->data, key->bytes);
+    const struct value *item = dict_find_value(self->as.dict, &args->items[0]);
     *out = item ? *item : args->n > 1 ? args->items[1] : (struct value){ .kind = VALUE_NONE };
     return render_charge(r, 4 * self->as.dict->n);
 }

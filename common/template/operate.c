@@ -124,7 +124,7 @@ static int contains(struct render *r, const struct value *item, const struct val
         return render_charge(r, s->bytes);
     }
     if (in->kind == VALUE_DICT) {
-        *out = item->kind == VALUE_STRING && dict_find(in->as.dict, item->as.string->data, item->as.string->bytes);
+        *out = dict_find_value(in->as.dict, item) != NULL;
         return render_charge(r, 4 * in->as.dict->n);
     }
     if (in->kind == VALUE_LIST) {
@@ -219,6 +219,11 @@ int eval_index(struct render *r, const struct value *value, const struct value *
             item = dict_find(value->as.dict, key->data, key->bytes);
         *out = item ? *item : value_undefined(key->data);
         return render_charge(r, 0);
+    }
+    if (value->kind == VALUE_DICT) {
+        const struct value *item = dict_find_value(value->as.dict, index);
+        *out = item ? *item : value_undefined("item");
+        return render_charge(r, 4 * value->as.dict->n);
     }
     if (!value_as_int(index, &i) || (value->kind != VALUE_LIST && value->kind != VALUE_STRING)) {
         *out = value_undefined("item");
@@ -321,9 +326,7 @@ static int eval_dict(struct render *r, const struct node *node, struct value *ou
     if (eval_items(r, node, &items) || value_dict(r, out))
         return -1;
     for (size_t i = 0; i + 1 < node->n; i += 2) {
-        if (items[i].kind != VALUE_STRING)
-            return render_fail(r, "the keys of a mapping must be strings");
-        if (dict_put(r, out->as.dict, *items[i].as.string, items[i + 1]))
+        if (dict_put_value(r, out->as.dict, &items[i], items[i + 1]))
             return -1;
     }
     return 0;

@@ -200,7 +200,7 @@ int dict_items(struct render *r, const struct dict *dict, struct value *out)
         return -1;
     for (size_t i = 0; i < dict->n; i++) {
         struct value pair, key;
-        if (value_list(r, &pair) || value_part(r, &dict->keys[i], 0, dict->keys[i].bytes, &key) ||
+        if (value_list(r, &pair) || dict_key(r, dict, i, &key) ||
             list_put(r, pair.as.list, key) || list_put(r, pair.as.list, dict->items[i]) || list_put(r, out->as.list, pair))
             return -1;
         pair.as.list->tuple = true;

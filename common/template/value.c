@@ -153,17 +153,53 @@ int list_put(struct render *r, struct list *list, struct value item)
     return 0;
 }
 
-struct value *dict_find(const struct dict *dict, const char *key, size_t bytes)
+static struct value *find_key(const struct dict *dict, const char *key, size_t bytes, bool integer)
 {
     for (size_t i = 0; i < dict->n; i++)
-        if (dict->keys[i].bytes == bytes && !memcmp(dict->keys[i].data, key, bytes))
+        if (dict->keys[i].bytes == bytes && dict->keys[i].integer == integer && !memcmp(dict->keys[i].data, key, bytes))
             return &dict->items[i];
     return NULL;
 }
 
+struct value *dict_find(const struct dict *dict, const char *key, size_t bytes) { return find_key(dict, key, bytes, false); }
+
+enum { INTEGER_TEXT = 24 };
+
+struct value *dict_find_value(const struct dict *dict, const struct value *key)
+{
+    char text[INTEGER_TEXT];
+    if (key->kind == VALUE_STRING)
+        return dict_find(dict, key->as.string->data, key->as.string->bytes);
+    if (key->kind != VALUE_INT)
+        return NULL;
+    return find_key(dict, text, (size_t)snprintf(text, sizeof text, "%lld", (long long)key->as.integer), true);
+}
+
+int dict_key(struct render *r, const struct dict *dict, size_t index, struct value *out)
+{
+    const struct string *key = &dict->keys[index];
+    if (!key->integer)
+        return value_part(r, key, 0, key->bytes, out);
+    *out = (struct value){ .kind = VALUE_INT, .as.integer = strtoll(key->data, NULL, 10) };
+    return 0;
+}
+
+int dict_put_value(struct render *r, struct dict *dict, const struct value *key, struct value item)
+{
+    if (key->kind == VALUE_STRING)
+        return dict_put(r, dict, *key->as.string, item);
+    if (key->kind != VALUE_INT)
+        return render_fail(r, "the keys of a mapping must be strings or integers, not %s", value_kind_name(key));
+    char *text = pool_alloc(&r->pool, INTEGER_TEXT, 1, r->err);
+    if (!text)
+        return -1;
+    const int bytes = snprintf(text, INTEGER_TEXT, "%lld", (long long)key->as.integer);
+    return dict_put(r, dict, (struct string){ .data = text, .bytes = (size_t)bytes, .integer = true }, item);
+}
+
 int dict_put(struct render *r, struct dict *dict, struct string key, struct value item)
 {
-    struct value *known = dict_find(dict, key.data, key.bytes);
+    struct value *known = find_key(dict, key.data, key.bytes, key.integer);
     if (render_charge(r, 4 * dict->n))
         return -1;
     if (known) {
@@ -322,7 +358,7 @@ int value_equal(struct render *r, const struct value *a, const struct value *b, 
         *out = a->as.dict->n == b->as.dict->n;
         for (size_t n = 0; *out && n < a->as.dict->n; n++) {
             const struct string *key = &a->as.dict->keys[n];
-            const struct value *other = dict_find(b->as.dict, key->data, key->bytes);
+            const struct value *other = find_key(b->as.dict, key->data, key->bytes, key->integer);
             *out = other != NULL;
             if (other && (render_charge(r, 4 * b->as.dict->n) || value_equal(r, &a->as.dict->items[n], other, depth + 1, out)))
                 return -1;
@@ -364,7 +400,7 @@ int value_iterate(struct render *r, const struct value *value, struct list **out
         return -1;
     if (value->kind == VALUE_DICT) {
         for (size_t i = 0; i < value->as.dict->n; i++)
-            if (value_part(r, &value->as.dict->keys[i], 0, value->as.dict->keys[i].bytes, &item) ||
+            if (dict_key(r, value->as.dict, i, &item) ||
                 list_put(r, list.as.list, item))
                 return -1;
     } else if (value->kind == VALUE_STRING) {

@@ -61,6 +61,11 @@ static int write_repr(struct render *r, struct builder *b, const struct string *
     return builder_put(r, b, &quote, 1, content);
 }
 
+static int write_key(struct render *r, struct builder *b, const struct string *key)
+{
+    return key->integer ? builder_put_string(r, b, key) : write_repr(r, b, key);
+}
+
 static int write_nested(struct render *r, struct builder *b, const struct value *value, int depth)
 {
     if (depth > VALUE_DEPTH)
@@ -82,7 +87,7 @@ static int write_nested(struct render *r, struct builder *b, const struct value 
         if (builder_puts(r, b, "{"))
             return -1;
         for (size_t i = 0; i < value->as.dict->n; i++)
-            if ((i && builder_puts(r, b, ", ")) || write_repr(r, b, &value->as.dict->keys[i]) || builder_puts(r, b, ": ") ||
+            if ((i && builder_puts(r, b, ", ")) || write_key(r, b, &value->as.dict->keys[i]) || builder_puts(r, b, ": ") ||
                 write_nested(r, b, &value->as.dict->items[i], depth + 1))
                 return -1;
         return builder_puts(r, b, "}");
@@ -164,6 +169,10 @@ static int json_put(struct json_writer *w, const struct value *value, int depth)
 static int key_order(const void *left, const void *right)
 {
     const struct string *const *a = left, *const *b = right;
+    if ((*a)->integer && (*b)->integer) {
+        const long long x = strtoll((*a)->data, NULL, 10), y = strtoll((*b)->data, NULL, 10);
+        return x < y ? -1 : x > y;
+    }
     size_t min = (*a)->bytes < (*b)->bytes ? (*a)->bytes : (*b)->bytes;
     int order = memcmp((*a)->data, (*b)->data, min);
     return order ? order : (*a)->bytes < (*b)->bytes ? -1 : (*a)->bytes > (*b)->bytes;

@@ -262,7 +262,10 @@ declaration:{{ tool.function.name }}{{ show(tool.function.parameters.properties)
 {% endfor %}""",
     "breaks and numbers": """{% for m in messages %}{% if loop.index > 3 %}{% break %}{% elif m.role == 'system' %}{% continue %}{% endif %}
 {{- loop.index * 1.5 }} {{ loop.revindex0 / 2 }} {{ 7 // (loop.index + 1) }} {{ -loop.index % 3 }} {{ 2 ** loop.index }};{% endfor %}
-{{ messages | length in [1, 2, 3] }} {{ (messages | map(attribute='role') | list) == ['user'] }} {{ messages | map(attribute='role') | join(',') }} {{ not messages }} {{ none is none and true }}""",
+{{ messages | length in [1, 2, 3] }} {{ (messages | map(attribute='role') | list) == ['user'] }} {{ messages | map(attribute='role') | join(',') }} {{ not messages }} {{ none is none and true }}
+{%- set gears = {512: 128, 0: 'no', '512': 'text', 1024: none} %}{{ gears[512] }} {{ gears.get(0) }} {{ gears['512'] }} {{ gears }}
+{{ {12: 1, 9: 2} | dictsort }} {{ 1024 in gears and '0' not in gears }} {{ gears | tojson }} {{ {7: 1, 10: 2} | tojson(sort_keys=true) }} {{ gears[7] is defined }}
+{%- for gear, reach in gears.items() %}{{ gear is integer }}{{ ',' }}{% endfor %}{{ {1: 2} == {1: 2} }}{{ {1: 2} == {'1': 2} }}""",
 }
 
 HARD = [
