@@ -339,6 +339,8 @@ static int open_parts(struct decoder *decoder, struct err *err)
         return -1;
     if (settings->force_accept && settings->accept)
         return err_set(err, ERR_INPUT, "--accept: has no effect on forced text; leave one of the two out");
+    if (decoder->setup.budget && engine_hparams(decoder->setup.engine)->router.zero_experts)
+        return err_set(err, ERR_INPUT, "--budget: not supported for models with zero experts; leave the option out");
     if (decoder->forced && decoder->setup.budget)
         return err_set(err, ERR_INPUT, "--budget: has no effect on forced routes or text; leave one of the two out");
     if (settings->reconstruction && (!decoder->setup.budget || !decoder->setup.budget->verifies))

@@ -176,8 +176,10 @@ same() {
     jq '.zero_expert_type = "copy"' "$GOLDEN/longcat_flash/model/config.json" > kinds/config.json
     run -2 moe-convert kinds -o x.moe
     [[ "$output" == *'zero_expert_type is "copy"; only identity is supported' ]]
-    run -2 moe-decode -m longcat_flash.moe -n 4 --budget 2 longcat_flash.jsonl
-    [[ "$output" == *'budgets of experts are not supported for models with zero experts; leave --budget out' ]]
+    for budget in 2 auto; do                            # before a prompt is read
+        run -2 moe-decode -q -m longcat_flash.moe -n 4 --budget $budget longcat_flash.jsonl
+        [ "$output" = 'moe-decode: --budget: not supported for models with zero experts; leave the option out' ]
+    done
 }
 
 @test "dots1 and ernie4_5_moe: window, groups and experts show" {
