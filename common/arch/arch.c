@@ -489,10 +489,22 @@ static int read_shared_indexes(const json_t *config, struct hparams *s, struct e
     return 0;
 }
 
+/* Refuses other kinds of attention than that with an indexer, which has an old name, too. */
+static int check_indexed(const json_t *config, struct err *err)
+{
+    const json_t *type;
+    size_t at;
+    json_array_foreach(config_get(config, "layer_types"), at, type)
+        if (!json_is_string(type) || (strcmp(json_string_value(type), "indexed_attention") &&
+                                      strcmp(json_string_value(type), "deepseek_sparse_attention")))
+            return config_refuse(config, "layer_types", err, "layer %zu: only indexed_attention is supported", at);
+    return 0;
+}
+
 static int read_indexed(const json_t *config, struct hparams *s, struct err *err)
 {
     struct index_shape index = {64, 128, 2048};
-    if (config_int(config, "index_topk", false, &index.top_k, err) ||
+    if (check_indexed(config, err) || config_int(config, "index_topk", false, &index.top_k, err) ||
         config_int(config, "index_n_heads", false, &index.heads, err) ||
         config_int(config, "index_head_dim", false, &index.dim, err))
         return -1;

@@ -151,6 +151,7 @@ same() {
     off deepseek_v32 '.index_topk = 64'
     off glm_moe_dsa '.index_topk = 11'
     off deepseek_v32 '.routed_scaling_factor = 1'
+    same deepseek_v32 '.layer_types[0] = "deepseek_sparse_attention"'
     same deepseek_v32 'del(.layer_types, .mlp_layer_types, .scoring_func) | .first_k_dense_replace = 1'
     off glm_moe_dsa '.routed_scaling_factor = 1'
     same glm_moe_dsa 'del(.layer_types, .indexer_types) | .index_topk_pattern = "FS"'
@@ -163,6 +164,9 @@ same() {
     jq '.indexer_types = ["shared", "full"]' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
     run -2 moe-convert none -o x.moe
     [[ "$output" == *'layer 0: sharing positions of no layer is not supported beside an indexer' ]]
+    jq '.layer_types[1] = "mystery"' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
+    run -2 moe-convert none -o x.moe
+    [[ "$output" == *'layer 1: only indexed_attention is supported' ]]
 }
 
 @test "longcat_flash: experts, scales and latents show; what is not supported is named" {
