@@ -1,7 +1,8 @@
 """moekit beside llama.cpp, ik_llama.cpp and transformers: the same weights, the same machine, in turns within one run.
 
-usage: bench.py WORK [--shape olmoe|qwen3-30b] [--layers N] [--formats bf16,q8,q4,q4_k,q5_k,q6_k,...] [--prefixes 64,4096,...]
-                     [--peers llama,ik,transformers] [--pairs N] [--threads N] [--tiny] [--ik FOLDER]
+usage: bench.py WORK [--shape olmoe|qwen3-30b|qwen3.6-35b-a3b|gemma-4-26b-a4b|gpt-oss-20b|nemotron-3-nano] [--layers N]
+                     [--formats bf16,q8,q4,q4_k,q5_k,q6_k,...] [--prefixes 64,4096,...]
+                     [--peers llama,ik,transformers|none] [--pairs N] [--threads N] [--tiny] [--ik FOLDER]
 
 Writes random weights of a published shape, cut to some layers, into WORK as a GGUF file of the architecture qwen3moe, which
 every peer reads (ik_llama.cpp has no olmoe); moe-convert makes moekit's file from the same file. q8 and q4 are Q8_0 and Q4_0;
@@ -11,6 +12,11 @@ of the last: medians of a burst, and the median of the pairs' ratios (peer's tim
 from moekit's sweep its share of the read bandwidth and its excess over the ratio of bytes. Tokens are random, and embeddings so
 large that they outweigh the layers' outputs, so routing is nearly independent. Prints a Markdown table per format, prefix and
 peer. 30 pairs of 4 layers take about 15 minutes per table on two cores, and 12 GB of disk.
+
+Shapes of hybrid and other recent models (hybrids.py) have one period of layers unless --layers is given, and take 8 GB of
+disk in q8. Where moekit reads the peer's GGUF file, formats of llama-quantize are possible; otherwise moekit has random weights
+of its own, in bf16, q8 or q4. Without a peer that knows the architecture, moekit is measured alone, and with `--peers none`,
+too. Peers do not restore the states of layers with a state before a forward, which would take them more time.
 
 Needs moe-convert and moe-bench in PATH, numpy, gguf, and the peers: llama_cpp, transformers, or a folder with ik_llama.cpp's
 llama-quantize and forward (forward.cc)."""
@@ -27,6 +33,7 @@ import time
 import numpy as np
 
 from gguf_file import begin_gguf, end_gguf
+from hybrids import HYBRIDS, hybrid_config, write_hybrid
 
 ROWS = [1, 2, 4, 8, 16, 64]
 PREFIX_OF_PROMPTS, PROMPT, BURST = 64, 512, 5     # prompts are timed once, beside the forwards after 64 tokens
@@ -275,6 +282,32 @@ def prepare(work, args, config):
     made.write_text(what)
 
 
+def prepare_hybrid(work, args, config):
+    """Writes the models of a shape of hybrids.py, unless an earlier run left the same ones."""
+    made = work / 'made.json'
+    arch, read = HYBRIDS[args.shape][3:]
+    peers = [peer for peer in args.peers if arch]
+    what = json.dumps([config, args.formats, peers])
+    if made.exists() and made.read_text() == what:
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    made.unlink(missing_ok=True)
+    (work / 'config.json').write_text(json.dumps(config))
+    direct = ('bf16', 'q8', 'q4')
+    if set(args.formats) - set(direct):
+        write_hybrid(work / 'bf16.gguf', args.shape, config, 'bf16')
+    for form in args.formats:
+        path = work / f'{form}.gguf'
+        if form not in direct:
+            subprocess.run([str(args.ik / 'llama-quantize'), '--pure', str(work / 'bf16.gguf'), str(path), form.upper()],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        elif arch and (peers or read):
+            write_hybrid(path, args.shape, config, form)
+        source = [str(path)] if read else ['synthetic', '--like', str(work / 'config.json'), '--dtype', form]
+        subprocess.run(['moe-convert', *source, '-q', '-o', str(work / f'{form}.moe')], check=True)
+    made.write_text(what)
+
+
 def interval(values):
     """Returns bounds of the median by order statistics, which hold in 95 of 100 cases for any distribution."""
     values, reach = sorted(values), 0.98 * len(values) ** 0.5
@@ -302,6 +335,20 @@ def compare(form, peer, ours, theirs, prefix, args):
     print()
 
 
+def alone(form, ours, prefix, args):
+    """Runs bursts of moekit alone and prints one line for each number of tokens."""
+    costs = []
+    for seed in range(args.pairs):
+        time.sleep(PAUSE)
+        ours.burst(seed, prefix)
+        costs.append(ours.cost)
+    print(f'\n| {form} after {prefix}, tokens | moekit ms | share | excess |\n|---|---|---|---|')
+    for m in costs[0]:
+        ms, share, excess = (statistics.median(cost[m][key] for cost in costs) for key in ('seconds', 'share', 'excess'))
+        print(f'| {m} | {1e3 * ms:.2f} | {share:.2f} | {excess:.2f} |', flush=True)
+    print()
+
+
 def open_peer(peer, form, args, config):
     """Returns its name with its version, and the peer."""
     path, context = args.work / f'{form}.gguf', max(args.prefixes) + 1024
@@ -319,8 +366,8 @@ def main():
         return s.split(',')
     parser = argparse.ArgumentParser()
     parser.add_argument('work', type=pathlib.Path)
-    parser.add_argument('--shape', choices=list(SHAPES), default='olmoe')
-    parser.add_argument('--layers', type=int, default=4)
+    parser.add_argument('--shape', choices=[*SHAPES, *HYBRIDS], default='olmoe')
+    parser.add_argument('--layers', type=int)
     parser.add_argument('--pairs', type=int, default=30)
     parser.add_argument('--threads', type=int, default=2)
     parser.add_argument('--formats', type=words, default=['bf16', 'q8', 'q4'])
@@ -331,14 +378,26 @@ def main():
     args = parser.parse_args()
     if not args.ik and ('ik' in args.peers or set(args.formats) - {'bf16', 'q8', 'q4'}):
         parser.error('ik_llama.cpp is needed; name its source tree with IK_LLAMA, or its programs with --ik')
-    config = shape_of(args)
-    prepare(args.work, args, config)
+    args.peers = [peer for peer in args.peers if peer != 'none']
+    if args.shape in HYBRIDS:
+        args.peers = [peer for peer in args.peers if peer != 'transformers' and HYBRIDS[args.shape][3]]
+        if set(args.formats) - {'bf16', 'q8', 'q4'} and not HYBRIDS[args.shape][4]:
+            parser.error(f'{args.shape}: only bf16, q8 and q4 are possible')
+        config = hybrid_config(args.shape, args.layers, max(args.prefixes) + 1024, args.tiny)
+        args.layers = config['num_hidden_layers']
+        prepare_hybrid(args.work, args, config)
+    else:
+        args.layers = args.layers or 4
+        config = shape_of(args)
+        prepare(args.work, args, config)
     cpu = next((line.split(':')[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')), '')
     print(f'{time.strftime("%Y-%m-%d")} {platform.node()} {cpu}, {args.threads} threads, {args.layers} layers of {args.shape}; '
           'time of the peer over that of moekit')
     print(subprocess.run(['moe-bench', '--version'], capture_output=True, text=True).stdout.strip())
     for form in args.formats:
         ours = Moekit(args.work / f'{form}.moe', args.threads)
+        for prefix in args.prefixes if not args.peers else []:
+            alone(form, ours, prefix, args)
         for peer in args.peers:
             if peer == 'transformers' and form != 'bf16':
                 continue
