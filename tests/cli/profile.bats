@@ -287,7 +287,7 @@ digest() {
     head -n 1 prompts.jsonl > one.jsonl
     run moe-profile skip -m pocket.moe --ratio 0.01 one.jsonl
     assert_trouble moe-profile
-    [[ $output == *"--ratio: 0.01 of the 8 parts that may be left out of 6 layers is none of them"* ]]
+    [[ $output == *"--ratio: a ratio of 0.01 selects none of the 8 parts that 6 layers can skip; give at least 0.125"* ]]
     : > none.jsonl
     run moe-profile skip -q -m pocket.moe none.jsonl
     assert_trouble moe-profile
