@@ -226,6 +226,32 @@ static void help_shows_the_table(void **state)
     text_free(&text);
 }
 
+/* Each option as JSON, with its default and another value, which differ in that option only. */
+static void values_are_written_as_json_and_compared(void **state)
+{
+    static const char *one[] = {"a"}, *two[] = {"a", "b"};
+    static const char *const texts[][2] = {
+        {"-1", "2"}, {"4", "-1"}, {"1", "0"}, {"false", "true"}, {"3145728", "1"}, {"0", "7"}, {"0.5", "0.25"},
+        {"null", "\"r\""}, {"null", "\"m\""}, {"null", "\"o\""}, {"null", "\"s\""}, {"[\"a\"]", "[\"a\",\"b\"]"}};
+    struct args a = defaults, b = {.budget = 2, .length = OPT_AUTO, .by = 0, .force = true, .cache = 1, .seed = 7,
+                                   .temperature = 0.25, .rank = "r", .model = "m", .output = "o", .stream = "s"};
+    (void)state;
+    a.drafts = (struct strings){one, 1};
+    b.drafts = (struct strings){two, 2};
+    for (int i = 0; options[i].kind; i++) {
+        const struct args *const both[] = {&a, &b};
+        for (int which = 0; which < 2; which++) {
+            json_t *value = opt_json(&options[i], both[which]);
+            char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+            assert_string_equal(text, texts[i][which]);
+            assert_true(opt_equal(&options[i], both[which], both[which]));
+            free(text);
+            json_decref(value);
+        }
+        assert_false(opt_equal(&options[i], &a, &b));
+    }
+}
+
 /* A repeated title continues its group; the console's options are last; a title is not an option. */
 static void help_has_groups(void **state)
 {
@@ -389,6 +415,7 @@ int main(void)
         cmocka_unit_test(operands_that_must_be_there_are_asked_for),
         cmocka_unit_test(help_shows_the_table),
         cmocka_unit_test(help_has_groups),
+        cmocka_unit_test(values_are_written_as_json_and_compared),
         cmocka_unit_test(numbers_are_taken_whole),
         cmocka_unit_test(suggestions_are_near),
         cmocka_unit_test(settings_are_read_by_type),
