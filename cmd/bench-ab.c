@@ -47,7 +47,7 @@ int bench_ab(const void *arguments, const struct console *console, struct err *e
                                     .console = console };
     if (ab_run(&interleaved, &setup, err) ||
         (args->json ? interleaved_json(&body, interleaved, err) : interleaved_text(&body, interleaved, err)) ||
-        bench_write(args->output, &body, err) || interleaved_answer(interleaved, err))
+        output_whole(args->output, &body, err) || interleaved_answer(interleaved, err))
         goto done;
     rc = 0;
 done:

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cmd/bench-judge.h"
+#include "common/base/file.h"
 #include "common/bench/grading.h"
 #include "common/report/grade.h"
 
@@ -43,7 +44,7 @@ int bench_grade_texts(const void *arguments, const struct console *console, stru
                                              .lines = args->json };
     if (grading_run(&grading, args->input, &options, &body, err) ||
         (args->json ? grading_json(&body, &grading, err) : grading_text(&body, &grading, err)) ||
-        bench_write(args->output, &body, err))
+        output_whole(args->output, &body, err))
         goto done;
     rc = 0;
 done:

@@ -8,16 +8,6 @@
 #include "common/report/summary.h"
 #include "common/stream/reader.h"
 
-int bench_write(const char *path, const struct text *body, struct err *err)
-{
-    struct output *out = NULL;
-    if (output_open(&out, path, err) || output_write(out, body->data, body->length, err)) {
-        output_discard(&out);
-        return -1;
-    }
-    return output_commit(&out, err);
-}
-
 int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err)
 {
     static const char *standard_input = "-";
@@ -69,7 +59,7 @@ int bench_compare(const void *arguments, const struct console *console, struct e
         return err_at(err, "--limit");
     if (bench_gather(&all, &inputs, err) || comparison_make(&comparison, &all, limit, err) ||
         (args->json ? comparison_json(&body, &all, &comparison, err) : comparison_text(&body, &all, &comparison, err)) ||
-        bench_write(args->output, &body, err) || comparison_answer(&all, &comparison, err))
+        output_whole(args->output, &body, err) || comparison_answer(&all, &comparison, err))
         goto done;
     rc = 0;
 done:
@@ -103,7 +93,7 @@ int bench_gate(const void *arguments, const struct console *console, struct err 
         return -1;
     if (bench_gather(&all, &args->inputs, err) || summary_make(&summary, &all, err) ||
         gates_make(&gates, suite, &all, &summary, err) || gates_text(&body, &gates, err) || gates_junit(&junit, &gates, err) ||
-        (args->junit && bench_write(args->junit, &junit, err)) || bench_write(args->output, &body, err) ||
+        (args->junit && output_whole(args->junit, &junit, err)) || output_whole(args->output, &body, err) ||
         gates_answer(&gates, err))
         goto done;
     rc = 0;

@@ -37,7 +37,4 @@ int bench_gather(struct measurements *all, const struct strings *inputs, struct 
 /* Reads the same, or train streams if the first stream is one; then all must be train streams. */
 int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err);
 
-/* Writes the text to a file, which appears complete or not at all. */
-int bench_write(const char *path, const struct text *body, struct err *err);
-
 #endif

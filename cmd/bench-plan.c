@@ -5,6 +5,7 @@
 
 #include "cmd/bench-judge.h"
 #include "common/arch/arch.h"
+#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/base/memory_left.h"
 #include "common/bench/machine.h"
@@ -160,7 +161,7 @@ int bench_plan(const void *arguments, const struct console *console, struct err 
     for (int i = 0; i < machines.count; i++)
         if (plan_for(&body, machines.items[i], args, &setup, err))
             goto done;
-    rc = bench_write(args->output, &body, err);
+    rc = output_whole(args->output, &body, err);
 done:
     text_free(&body);
     return rc;

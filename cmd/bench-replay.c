@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/bench-judge.h"
+#include "common/base/file.h"
 #include "common/bench/replay.h"
 #include "common/session/settings.h"
 
@@ -67,7 +68,7 @@ int bench_replay(const void *arguments, const struct console *console, struct er
         return -1;
     setup.recording = recording;
     if ((args->iterations ? replay_one(&body, &setup, err) : replay_all(&body, &setup, args, &policies, err)) ||
-        bench_write(args->output, &body, err))
+        output_whole(args->output, &body, err))
         goto done;
     rc = 0;
 done:

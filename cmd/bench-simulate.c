@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cmd/bench-judge.h"
+#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/bench/simulate.h"
 #include "common/bench/simulate_figure.h"
@@ -168,7 +169,7 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
         .host_slots = host_slots};
     if (!simulate_caches(&body, &caching, args->policies.items, args->policies.count, args->json, args->iterations,
                          args->markdown, err))
-        rc = bench_write(args->output, &body, err);
+        rc = output_whole(args->output, &body, err);
 done:
     text_free(&body);
     mem_free(&tau);
@@ -204,7 +205,7 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
     if (!(args->figure ? make_figure(&body, &simulation, args, err)
           : args->forecasts ? simulate_forecasts(&body, &simulation, args->json, args->markdown, err)
                             : simulate_all(&body, &simulation, args, err)))
-        rc = bench_write(args->output, &body, err);
+        rc = output_whole(args->output, &body, err);
 done:
     text_free(&body);
     simulated_routes_free(&drafted);

@@ -72,7 +72,7 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     }
     if (sweep_run(&sweep, session, &setup, err) ||
         (args->json ? sweep_json(&body, &sweep, label, err) : sweep_text(&body, &sweep, label, err)) ||
-        bench_write(args->output, &body, err))
+        output_whole(args->output, &body, err))
         goto done;
     rc = 0;
 done:

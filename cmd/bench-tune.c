@@ -24,7 +24,7 @@ int bench_tune(const void *arguments, const struct console *console, struct err 
     struct text body = {0};
     int rc = output_check_folder(args->output, err) || session_check_model(&args->session, &args->files, err) ||
              tune_run(&setup, &body, err) ||
-             bench_write(args->output, &body, err) ? -1 : 0;
+             output_whole(args->output, &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
 }

@@ -10,14 +10,11 @@ const struct operand attach_operands[] = {
 /* Prints one --draft argument a line to standard output. */
 static int print_attached(const struct attached *attached, struct err *err)
 {
-    struct output *out = NULL;
     struct text text = {0};
     int rc = 0;
     for (int i = 0; !rc && i < attached->count; i++)
         rc = text_printf(&text, err, "%s\n", attached->draft[i]);
-    if (!rc && !(rc = output_open(&out, "-", err)))
-        rc = (text.length && output_write(out, text.data, text.length, err)) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
+    rc = rc || output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
     return rc;
 }

@@ -216,10 +216,7 @@ static int write_table(const char *name, const struct train_run *run, const stru
                        struct err *err)
 {
     struct text body = {0};
-    struct output *out = NULL;
-    int rc = eval_report(name, run, eval, &body, err) || output_open(&out, path, err) ||
-             output_write(out, body.data, body.length, err) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
+    int rc = eval_report(name, run, eval, &body, err) || output_whole(path, &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
 }

@@ -196,7 +196,7 @@ static int report(const void *arguments, const struct console *console, struct e
     (void)console;
     if (bench_gather_any(&all, &trainings, &args->inputs, err) ||
         (trainings.count ? put_training(&body, args, form, &trainings, err) : put_report(&body, args, form, &all, err)) ||
-        bench_write(args->output, &body, err))
+        output_whole(args->output, &body, err))
         goto done;
     rc = 0;
 done:
@@ -322,7 +322,7 @@ static int make_suite(struct suite **out, const struct run_args *args, const str
         struct text body = {0};
         char *text = json_text(root, JSON_INDENT(2), err);
         suite_free(out);
-        rc = text && !text_printf(&body, err, "%s\n", text) ? bench_write(args->output, &body, err) : -1;
+        rc = text && !text_printf(&body, err, "%s\n", text) ? output_whole(args->output, &body, err) : -1;
         mem_free(&text);
         text_free(&body);
     }
@@ -436,7 +436,7 @@ static int identity(const void *arguments, const struct console *console, struct
                                           .strict = args->strict, .console = console };
     if (check_force(suite, args->force, err) || identity_run(&found, &setup, err) ||
         (args->json ? identity_json(&body, found, err) : identity_text(&body, found, err)) ||
-        bench_write(args->output, &body, err) || (!found->agree && identity_refuse(found, err)))
+        output_whole(args->output, &body, err) || (!found->agree && identity_refuse(found, err)))
         goto done;
     rc = 0;
 done:
@@ -476,7 +476,7 @@ static int roofline(const void *arguments, const struct console *console, struct
     if (roofline_make(&device, args->file, (size_t)args->size, args->seconds, &measured, err))
         return -1;
     int rc = (args->json ? roofline_json(&body, &measured, err) : roofline_text(&body, &measured, err)) ||
-             bench_write("-", &body, err) ? -1 : 0;
+             output_whole("-", &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
 }
@@ -549,7 +549,7 @@ static int machine(const void *arguments, const struct console *console, struct 
         return -1;
     speeds.network = network;
     int rc = (args->json ? machine_json(&body, &found, shown, known, err) : machine_text(&body, &found, shown, known, err)) ||
-             bench_write("-", &body, err) ? -1 : 0;
+             output_whole("-", &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
 }

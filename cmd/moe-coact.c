@@ -152,10 +152,7 @@ static int write_page(const struct analysis *analysis, const struct header *head
                       struct err *err)
 {
     struct text page = {0};
-    struct output *out = NULL;
-    int rc = (svg ? coact_svg : coact_text)(&page, analysis, header, layer, err) || output_open(&out, path, err) ||
-             output_write(out, page.data, page.length, err) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
+    int rc = (svg ? coact_svg : coact_text)(&page, analysis, header, layer, err) || output_whole(path, &page, err) ? -1 : 0;
     text_free(&page);
     return rc;
 }

@@ -56,16 +56,10 @@ static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
 /* Prints what would be written to standard output, instead of writing the file. */
 static int print_plan(struct layout *layout, const struct hparams *shape, const struct head_params *head, struct err *err)
 {
-    struct output *out = NULL;
     struct text text = {0};
     uint64_t end;
-    int rc = -1;
-    if (layout_arrange(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, head, err) ||
-        output_open(&out, "-", err) || output_write(out, text.data, text.length, err))
-        goto done;
-    rc = output_commit(&out, err);
-done:
-    output_discard(&out);
+    int rc = layout_arrange(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, head, err) ||
+             output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
     return rc;
 }
@@ -182,18 +176,15 @@ static int plan_model(struct conversion *plan, struct checkpoint *checkpoint, co
 /* Prints the table of docs/families.md. */
 static int list_families(struct err *err)
 {
-    struct output *out = NULL;
     struct text text = {0};
     const struct arch *arch;
     int rc = text_puts(&text, "| model_type | models |\n|---|---|\n", err);
     for (int i = 0; (arch = arch_at(i)) && !rc; i++)
         rc = text_printf(&text, err, "| %s%s%s | %s |\n", arch->model_type, arch->also ? ", " : "",
                          arch->also ? arch->also : "", arch->summary);
-    if (!rc && !(rc = output_open(&out, "-", err)))
-        rc = output_write(out, text.data, text.length, err) || output_commit(&out, err);
-    output_discard(&out);
+    rc = rc || output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 static int build(const void *arguments, const struct console *console, struct err *err)
@@ -274,11 +265,8 @@ static int check_export(const struct head_args *args, struct err *err)
 
 static int print_export(const struct head_export *export, struct err *err)
 {
-    struct output *out = NULL;
     struct text text = {0};
-    int rc = head_export_print(export, &text, err) || output_open(&out, "-", err) ||
-             output_write(out, text.data, text.length, err) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
+    int rc = head_export_print(export, &text, err) || output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
     return rc;
 }
@@ -599,7 +587,6 @@ static const struct opt list_options[] = { OPT_END };
 
 static int list(const void *arguments, const struct console *console, struct err *err)
 {
-    struct output *out = NULL;
     struct text text = {0};
     const char *name, *summary;
     int width = 0;
@@ -615,11 +602,9 @@ static int list(const void *arguments, const struct console *console, struct err
         width = (int)strlen(name) > width ? (int)strlen(name) : width;
     for (int i = 0; (name = known_shape_at(i, &summary)) && !rc; i++)
         rc = text_printf(&text, err, "  %-*s  %s\n", width, name, summary);
-    if (!rc && !(rc = output_open(&out, "-", err)))
-        rc = output_write(out, text.data, text.length, err) || output_commit(&out, err);
-    output_discard(&out);
+    rc = rc || output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 static const struct subcommand subcommands[] = {

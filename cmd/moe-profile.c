@@ -62,17 +62,10 @@ static int write_table(const struct profile *profile, const char *path, struct e
 {
     const struct route_counts *counts = profile_counts(profile);
     struct ranking *ranking = NULL;
-    struct output *out = NULL;
     struct text body = {0};
-    int rc = -1;
-    if (text_printf(&body, err, "%d texts, ", profile_texts(profile)) ||
-        ranking_make(&ranking, counts, RANKING_FREQUENCY, err) || ranking_text(&body, ranking, counts->tokens, err) ||
-        output_open(&out, path, err) ||
-        output_write(out, body.data, body.length, err) || output_commit(&out, err))
-        goto done;
-    rc = 0;
-done:
-    output_discard(&out);
+    int rc = text_printf(&body, err, "%d texts, ", profile_texts(profile)) ||
+             ranking_make(&ranking, counts, RANKING_FREQUENCY, err) || ranking_text(&body, ranking, counts->tokens, err) ||
+             output_whole(path, &body, err) ? -1 : 0;
     ranking_free(&ranking);
     text_free(&body);
     return rc;

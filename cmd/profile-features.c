@@ -98,12 +98,9 @@ static int put_totals(struct text *out, const struct feature_profile_setup *setu
 static int write_totals(const struct feature_profile_setup *setup, const struct feature_profile *profile, const char *path,
                         struct err *err)
 {
-    struct output *out = NULL;
     struct text body = {0};
     int rc = put_totals(&body, setup, feature_profile_totals(profile), err) || text_putc(&body, '\n', err) ||
-             output_open(&out, path, err) || output_write(out, body.data, body.length, err) || output_commit(&out, err)
-                 ? -1 : 0;
-    output_discard(&out);
+             output_whole(path, &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
 }

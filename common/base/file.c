@@ -724,3 +724,12 @@ void output_discard(struct output **address)
 {
     output_free(address);
 }
+
+int output_whole(const char *path, const struct text *text, struct err *err)
+{
+    struct output *out = NULL;
+    int rc = output_open(&out, path, err) || output_write(out, text->data, text->length, err) || output_commit(&out, err)
+                 ? -1 : 0;
+    output_discard(&out);
+    return rc;
+}

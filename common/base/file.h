@@ -87,6 +87,7 @@ bool output_in_place(const struct output *out);                     /* stdout, a
 const char *output_path(const struct output *out);
 int output_commit(struct output **out, struct err *err);            /* frees, also on failure */
 void output_discard(struct output **out);                           /* NULL is allowed */
+int output_whole(const char *path, const struct text *text, struct err *err);          /* writes an output at once */
 
 /* Removes the temporary files of all open outputs and prints their farewells. Async-signal-safe, for a handler that ends the
  * process. */

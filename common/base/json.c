@@ -162,6 +162,16 @@ char *json_text(const json_t *value, size_t flags, struct err *err)
     return NULL;
 }
 
+int json_write(const char *path, const json_t *value, size_t flags, struct err *err)
+{
+    struct text line = {0};
+    char *text = json_text(value, flags, err);
+    int rc = !text || text_printf(&line, err, "%s\n", text) || output_whole(path, &line, err) ? -1 : 0;
+    text_free(&line);
+    mem_free(&text);
+    return rc;
+}
+
 int json_line(struct text *out, json_t *object, struct err *err)
 {
     char *line = object ? json_text(object, JSON_COMPACT, err) : NULL;

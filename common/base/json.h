@@ -27,6 +27,9 @@ json_t *json_file(const char *path, size_t limit, const char *what, struct err *
  * unless `flags` have a JSON_REAL_PRECISION. */
 char *json_text(const json_t *value, size_t flags, struct err *err);
 
+/* Writes a file: the value as text, and a line end. */
+int json_write(const char *path, const json_t *value, size_t flags, struct err *err);
+
 /* Writes the object as one line and frees it. */
 int json_line(struct text *out, json_t *object, struct err *err);
 

@@ -129,7 +129,6 @@ static struct warm *sorted(const double *weight, int keys, int *count, struct er
 int hot_set_write(const char *path, const double *weight, const struct stream_model *model, struct err *err)
 {
     struct text text = {0};
-    struct output *out = NULL;
     int count, rc = -1;
     struct warm *warm = sorted(weight, model->moe_layers * model->experts, &count, err);
     json_t *map = json_pack("{s:s,s:s,s:i,s:i,s:i}", "name", model->name, "source", model->source_sha256, "layers",
@@ -144,10 +143,8 @@ int hot_set_write(const char *path, const double *weight, const struct stream_mo
         if (text_printf(&text, err, "%s[%d,%d,%.9g]", !i ? "" : i % 8 ? "," : ",\n", warm[i].key / model->experts,
                         warm[i].key % model->experts, warm[i].weight))
             goto done;
-    if (!text_puts(&text, "]}\n", err) && !output_open(&out, path, err) && !output_write(out, text.data, text.length, err))
-        rc = output_commit(&out, err);
+    rc = text_puts(&text, "]}\n", err) || output_whole(path, &text, err) ? -1 : 0;
 done:
-    output_discard(&out);
     json_decref(map);
     mem_free(&identity);
     mem_free(&warm);

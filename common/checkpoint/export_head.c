@@ -288,13 +288,8 @@ static int write_config(const struct head_export *export, const char *path, stru
 {
     const char *name = export->format == FORMAT_F32 ? "float32" : export->format == FORMAT_F16 ? "float16" : "bfloat16";
     json_t *config = json_copy(export->config);
-    struct output *out = NULL;
-    char *text = NULL;
-    int rc = !config || json_object_set_new(config, "torch_dtype", json_string(name)) ? err_memory(err) : 0;
-    rc = rc || !(text = json_text(config, JSON_INDENT(1) | JSON_PRESERVE_ORDER, err)) || output_open(&out, path, err) ||
-         output_write(out, text, strlen(text), err) || output_write(out, "\n", 1, err) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
-    mem_free(&text);
+    int rc = !config || json_object_set_new(config, "torch_dtype", json_string(name))
+                 ? err_memory(err) : json_write(path, config, JSON_INDENT(1) | JSON_PRESERVE_ORDER, err);
     json_decref(config);
     return rc;
 }

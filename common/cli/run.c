@@ -56,21 +56,11 @@ static int pick_subcommand(const struct command *command, int argc, char **argv,
     return err_set(err, ERR_INPUT, "'%s' is not a subcommand; --help lists them", word);
 }
 
-static int print(const struct text *text, struct err *err)
-{
-    struct output *out = NULL;
-    if (output_open(&out, "-", err) || output_write(out, text->data, text->length, err)) {
-        output_discard(&out);
-        return -1;
-    }
-    return output_commit(&out, err);
-}
-
 static int print_help(const struct command *command, const struct subcommand *sub, bool spec, struct err *err)
 {
     struct text text = {0};
     int rc = spec ? help_spec(&text, command, err) : help_print(&text, command, sub, err);
-    rc = rc || print(&text, err) ? -1 : 0;
+    rc = rc || output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
     return rc;
 }
@@ -78,7 +68,7 @@ static int print_help(const struct command *command, const struct subcommand *su
 static int print_version(const struct command *command, struct err *err)
 {
     struct text text = {0};
-    int rc = text_printf(&text, err, "%s (moekit) %s\n", command->name, MOE_VERSION) || print(&text, err) ? -1 : 0;
+    int rc = text_printf(&text, err, "%s (moekit) %s\n", command->name, MOE_VERSION) || output_whole("-", &text, err) ? -1 : 0;
     text_free(&text);
     return rc;
 }

@@ -252,16 +252,8 @@ int skip_file_write(const char *path, const struct skip_set *set, const struct s
     json_t *map = json_pack("{s:i,s:o,s:o,s:o,s:f,s:i,s:o*}", "skip", FILE_VERSION, "model", map_of_model(model), "attention",
                             list_of(set->attention, set->layers), "ffn", list_of(set->ffn, set->layers), "matchness",
                             found->matchness, "window", found->window, "search", facts);
-    struct output *out = NULL;
-    char *line = NULL;
-    int rc = -1;
-    if (!map || (search->ended && !facts))
-        err_memory(err);
-    else if ((line = json_text(map, JSON_COMPACT | JSON_REAL_PRECISION(9), err)) && !output_open(&out, path, err) &&
-             !output_write(out, line, strlen(line), err) && !output_write(out, "\n", 1, err))
-        rc = output_commit(&out, err);
-    output_discard(&out);
+    int rc = !map || (search->ended && !facts) ? err_memory(err)
+                                               : json_write(path, map, JSON_COMPACT | JSON_REAL_PRECISION(9), err);
     json_decref(map);
-    mem_free(&line);
     return rc;
 }

@@ -90,19 +90,12 @@ static json_t *estimator_json(struct estimator *estimator)
 
 int calibration_write(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err)
 {
-    struct output *out = NULL;
     json_t *drafters = json_object();
     json_t *map = json_pack("{s:i, s:s, s:o*}", "calibration", FILE_VERSION, "model", model, "drafters", drafters);
     bool whole = map && drafters;
     for (int i = 0; whole && i < entries; i++)
         whole = !json_object_set_new(drafters, entry[i].drafter, estimator_json(entry[i].estimator));
-    char *text = whole ? json_text(map, JSON_COMPACT, err) : NULL;
-    int rc = text && !output_open(&out, path, err) && !output_write(out, text, strlen(text), err) &&
-             !output_write(out, "\n", 1, err) ? output_commit(&out, err) : -1;
-    if (!whole)
-        err_memory(err);
-    output_discard(&out);
-    mem_free(&text);
+    int rc = whole ? json_write(path, map, JSON_COMPACT, err) : err_memory(err);
     json_decref(map);
     return rc;
 }

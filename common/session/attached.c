@@ -191,19 +191,6 @@ static int add_file(json_t *files, const struct model *model, const char *file, 
     return rc;
 }
 
-static int write_map(const char *path, json_t *map, struct err *err)
-{
-    struct output *out = NULL;
-    struct text body = {0};
-    char *text = json_text(map, JSON_INDENT(2), err);
-    int rc = !text || text_printf(&body, err, "%s\n", text) || output_open(&out, path, err) ||
-             output_write(out, body.data, body.length, err) || output_commit(&out, err) ? -1 : 0;
-    output_discard(&out);
-    text_free(&body);
-    mem_free(&text);
-    return rc;
-}
-
 /* Refuses a file that is named twice, or replaced by the list. */
 static int check_twice(const char *const *file, int number, const char *list, struct err *err)
 {
@@ -234,7 +221,7 @@ int attached_write(const struct model *model, const char *const *file, int count
     if (!rc && !(map = json_pack("{s:i,s:s,s:O}", "drafters", FILE_VERSION, "source", source, "files", files)))
         rc = err_memory(err);
     if (!rc)
-        rc = write_map(path, map, err);
+        rc = json_write(path, map, JSON_INDENT(2), err);
     json_decref(map);
     json_decref(files);
     mem_free(&path);
