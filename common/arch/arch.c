@@ -508,8 +508,8 @@ static int read_indexed(const json_t *config, struct hparams *s, struct err *err
         config_int(config, "index_n_heads", false, &index.heads, err) ||
         config_int(config, "index_head_dim", false, &index.dim, err))
         return -1;
-    if (index.top_k < 1)
-        return config_refuse(config, "index_topk", err, "it must be at least 1");
+    if (index.top_k < 1 || index.heads < 0)
+        return config_refuse(config, index.top_k < 1 ? "index_topk" : "index_n_heads", err, "it must be at least 1");
     if (index.heads > 0) {
         s->index = index;
         return read_shared_indexes(config, s, err);

@@ -24,6 +24,14 @@ static const struct naming blocks = {
     .alternating = true,
 };
 
+/* Refuses numbers that mean another activation in kernels/plain/glu.h. */
+static int finish(const json_t *config, struct hparams *s, struct err *err)
+{
+    if (!(s->glu_limit > 0))
+        return config_refuse(config, "swiglu_limit", err, "it must be above 0");
+    return s->glu_alpha > 0 ? 0 : config_refuse(config, "swiglu_alpha", err, "it must be above 0");
+}
+
 const struct arch arch_gpt_oss = {
     .model_type = "gpt_oss",
     .summary = "gpt-oss-20b, gpt-oss-120b",
@@ -38,6 +46,7 @@ const struct arch arch_gpt_oss = {
     .rope_required = true,
     .fixed = {.attention.sinks = true, .router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1,
               .router.bias = true, .expert_bias = true, .rope.theta = 150000},
+    .finish = finish,
     .naming = {&plain, &blocks},
     .gguf_unrounded = true,
 };

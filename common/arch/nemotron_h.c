@@ -68,10 +68,13 @@ static int read_layers(const json_t *config, struct hparams *s, struct err *err)
 
 static int finish(const json_t *config, struct hparams *s, struct err *err)
 {
-    const char *activation = "relu2";
+    const char *activation = "relu2", *convolution = "silu";
     if (read_layers(config, s, err) || config_no_step_limit(config, err) ||
-        config_text(config, "mlp_hidden_act", false, &activation, err))
+        config_text(config, "mlp_hidden_act", false, &activation, err) ||
+        config_text(config, "mamba_hidden_act", false, &convolution, err))
         return -1;
+    if (strcmp(convolution, "silu"))
+        return config_refuse(config, "mamba_hidden_act", err, "only silu is supported");
     if (strcmp(activation, "relu2"))
         return config_refuse(config, "mlp_hidden_act", err, "only relu2 is supported");
     s->delta.norm_groups = s->delta.key_heads;

@@ -531,3 +531,19 @@ END
     moe-view --json w.moes | jq -s -e '[.[] | select(.type == "iter") | .bytes] as $b |
         ($b | length) == 11 and all(range(10); $b[. + 1] - $b[.] == 2 * 32 * 4)'
 }
+
+@test "numbers and words that mean another function are refused by name" {
+    local family change message
+    while IFS='#' read -r family change message; do
+        rm -rf other
+        cp -r "$GOLDEN/$family/model" other
+        jq "$change" "$GOLDEN/$family/model/config.json" > other/config.json
+        run -2 moe-convert other -o x.moe
+        [ "$output" = "moe-convert: other: config.json: $message" ] || { echo "$family, $change: $output"; return 1; }
+    done <<'END'
+gpt_oss#.swiglu_limit = 0#swiglu_limit is 0; it must be above 0
+gpt_oss#.swiglu_alpha = 0#swiglu_alpha is 0; it must be above 0
+glm_moe_dsa#.index_n_heads = -3#index_n_heads is -3; it must be at least 1
+nemotron_h#.mamba_hidden_act = "gelu"#mamba_hidden_act is "gelu"; only silu is supported
+END
+}
