@@ -137,6 +137,25 @@ INLINE words words_signed_table(const int8_t *table, int keep, words code, words
 
 #endif
 
+#if defined(ISA_VBMI)
+
+/* Returns the eight bits of each word from bits `first`, first + step, first + 2 step and first + 3 step on, which is circular
+ * over two words. */
+INLINE words bytes_from(words a, int first, int step)
+{
+    const int64_t from = (first & 63) | (int64_t)((first + step) & 63) << 8 | (int64_t)((first + 2 * step) & 63) << 16 |
+                         (int64_t)((first + 3 * step) & 63) << 24;
+    return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(from | (from ^ 0x20202020) << 32), a);
+}
+
+/* Moves four fields of `bits` bits, the lowest of each word, into its four bytes. */
+INLINE words words_spread(words a, int bits)
+{
+    return words_and(bytes_from(a, 0, bits), ((1 << bits) - 1) * 0x01010101);
+}
+
+#else
+
 /* Moves four fields of `bits` bits, the lowest of each word, into its four bytes: two fields into each half, then one into each
  * byte; the other bits are cleared last. */
 INLINE words words_spread(words a, int bits)
@@ -145,6 +164,8 @@ INLINE words words_spread(words a, int bits)
     const words pairs = words_bytes_of(a, words_left(a, 16 - 2 * bits), 0x0000ffff);
     return words_and(words_bytes_of(pairs, words_left(pairs, 8 - bits), 0x00ff00ff), one | one << 8 | one << 16 | one << 24);
 }
+
+#endif
 
 /* Decodes four words of eight 4-bit codes each. table: the byte of each code; NULL: the code itself. */
 INLINE void codes_nibbles(const unsigned char *at, const int8_t *table, struct codes *c)

@@ -100,15 +100,6 @@ INLINE words bytes_lowest(words a)
     return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c)));
 }
 
-/* Returns the eight bits of each word from bits `first`, first + step, first + 2 step and first + 3 step on, which is circular
- * over two words. */
-INLINE words bytes_from(words a, int first, int step)
-{
-    const int64_t from = (first & 63) | (int64_t)((first + step) & 63) << 8 | (int64_t)((first + 2 * step) & 63) << 16 |
-                         (int64_t)((first + 3 * step) & 63) << 24;
-    return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(from | (from ^ 0x20202020) << 32), a);
-}
-
 /* Returns eight signs for each byte with seven signs from bit `first` (0 or 1) on: the eighth is the parity of the others. */
 INLINE words bytes_signs(words seven, int first)
 {

@@ -165,18 +165,17 @@ INLINE void unpack(enum weight_format format, struct chunk *chunk)
 typedef void direct_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 typedef void unpack_function(struct chunk *chunk);
 
-/* The functions of a format. scales: NULL without nibble_set. */
 struct functions {
     direct_function *direct[DIRECT_ROWS];
-    unpack_function *unpack, *scales;
+    unpack_function *unpack;
 };
 
-/* Return the functions of IQ2 and IQ3; grid_functions_bytes those for processors with VNNI, VBMI and GFNI. */
+/* Return the functions of IQ2 and IQ3, and those for processors with VNNI, VBMI and GFNI: each NULL for other formats. */
 #define grid_functions ISA_VECTOR_NAME(grid_functions)
-#define grid_functions_bytes ISA_VECTOR_NAME(grid_functions_bytes)
+#define byte_functions ISA_VECTOR_NAME(byte_functions)
 
 const struct functions *grid_functions(enum weight_format format);
-const struct functions *grid_functions_bytes(enum weight_format format);
+const struct functions *byte_functions(enum weight_format format);
 
 #endif
 #endif

@@ -3,6 +3,6 @@
 
 #if defined(ISA_VECTORS)
 
-const struct functions *grid_functions(enum weight_format format) { return &TABLE[format - FORMAT_IQ3_S]; }
+const struct functions *grid_functions(enum weight_format format) { return &TABLE[format]; }
 
 #endif

@@ -1,5 +1,5 @@
-/* IQ2 and IQ3 with quantised activations on processors with AVX512-VNNI, VBMI and GFNI. Only this file is compiled for them:
- * unit_integers.c asks the processor before it calls a function of this file. */
+/* Formats that gain from look-ups and shifts of bytes, with quantised activations, on processors with AVX512-VNNI, VBMI and
+ * GFNI. Only this file is compiled for them: unit_integers.c asks the processor before it calls a function of this file. */
 #include "kernels/cpu/isa.h"
 
 #if defined(ISA_AVX512)
@@ -16,7 +16,7 @@
 
 #include "kernels/cpu/unit_grids.h"
 
-const struct functions *grid_functions_bytes(enum weight_format format) { return &TABLE[format - FORMAT_IQ3_S]; }
+const struct functions *byte_functions(enum weight_format format) { return &TABLE[format]; }
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -2,8 +2,8 @@
  * so all instruction sets have the same bits.
  *
  * For few rows, the bytes of a span of 32 inputs stay in registers and the unit is read as one stream. For more, a chunk of 256
- * inputs is unpacked to memory in the first-level cache once, and sets of rows use it one after the other. With VNNI, a single
- * set unpacks codes of four bits in registers, and only their scales go through memory: decoding in registers runs beside the
+ * inputs is unpacked to memory in the first-level cache once, and sets of rows use it one after the other. With VNNI, each set
+ * unpacks codes of four bits in registers, and only their scales go through memory: decoding in registers runs beside the
  * products, while storing the bytes takes as long as the products of two rows. */
 #include <string.h>
 
@@ -33,7 +33,8 @@ INLINE void span_codes(enum weight_format format, const unsigned char *grid, con
 
 /* ---- more rows ---- */
 
-enum { NIBBLE_SPAN_BYTES = BLOCK_INPUTS / 2 * UNIT_OUTPUTS };
+/* NIBBLE_ROWS: max rows of one of several sets that unpack codes themselves; sums of more rows do not fit into registers. */
+enum { NIBBLE_SPAN_BYTES = BLOCK_INPUTS / 2 * UNIT_OUTPUTS, NIBBLE_ROWS = 7 };
 
 INLINE struct nibbles nibbles_of(enum weight_format format)
 {
@@ -50,23 +51,6 @@ INLINE struct nibbles nibbles_of(enum weight_format format)
 #endif
     (void)format;
     return (struct nibbles){0, 1, NULL};
-}
-
-/* Stores only scales and minima, for nibble_set. */
-INLINE void unpack_scales(enum weight_format format, struct chunk *chunk)
-{
-    chunk->offset = codes_offset(format);
-    chunk->nibbles = nibbles_of(format);
-    for (int span = 0; span < chunk->spans; span++)
-        for (int v = 0; v < VECTORS; v++) {
-            struct codes c;
-            codes_of(format, chunk->packed, v * LANES, span, &c);
-            chunk->codes[span][v].scale[0] = c.scale[0];
-            if (codes_kind(format) & CODES_STEPS)
-                chunk->codes[span][v].scale[1] = c.scale[1];
-            if (codes_kind(format) & CODES_LESS)
-                chunk->codes[span][v].less[0] = c.less[0];
-        }
 }
 
 /* Each set prefetches its share of the chunks that follow. */
@@ -98,6 +82,69 @@ INLINE void set(int kind, int rows, int number, const struct chunk *chunk, const
 }
 
 #if defined(ISA_VNNI)
+
+/* Returns byte `number` of each word. */
+INLINE words words_byte(words a, int number)
+{
+    const __m128i places = _mm_setr_epi32((int)0x80808000, (int)0x80808004, (int)0x80808008, (int)0x8080800c);
+    return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(_mm_add_epi32(places, _mm_set1_epi32(number))));
+}
+
+/* Store scales and minima of q4_k, of which those of four spans are the bytes of a word (scales_q4_k), or scales of iq4_xs. */
+INLINE void store_scales_q4_k(struct chunk *chunk)
+{
+    for (int v = 0; v < VECTORS; v++) {
+        const unsigned char *at = chunk->packed + Q4_K_SCALES + v * LANES * 4;
+        const words a = words_load(at), b = words_load(at + GROUP_BYTES), c = words_load(at + 2 * GROUP_BYTES);
+        const words scale[2] = {words_and(a, 0x3f3f3f3f),
+                                words_or(words_and(c, 0x0f0f0f0f), words_and(words_right(a, 2), 0x30303030))};
+        const words minimum[2] = {words_and(b, 0x3f3f3f3f),
+                                words_or(words_and(words_right(c, 4), 0x0f0f0f0f), words_and(words_right(b, 2), 0x30303030))};
+        const vector d = vector_half(chunk->packed + v * LANES * 2);
+        const vector less = vector_times(vector_half(chunk->packed + Q4_K_MINIMA + v * LANES * 2), vector_all(-1));
+#pragma GCC unroll 8
+        for (int span = 0; span < CHUNK_SPANS; span++) {
+            struct codes *to = &chunk->codes[span][v];
+            to->scale[0] = vector_times(d, words_convert(words_byte(scale[span / 4], span % 4)));
+            to->less[0] = vector_times(less, words_convert(words_byte(minimum[span / 4], span % 4)));
+        }
+    }
+}
+
+INLINE void store_scales_iq4_xs(struct chunk *chunk)
+{
+    static const int8_t upper[8] = {-32, -16, 0, 16, -32, -16, 0, 16};
+    for (int v = 0; v < VECTORS; v++) {
+        const vector d = vector_half(chunk->packed + v * LANES * 2);
+        const words high = words_shorts(chunk->packed + 64 + v * LANES * 2);
+        const words low = words_load(chunk->packed + 128 + v * LANES * 4);
+#pragma GCC unroll 8
+        for (int span = 0; span < CHUNK_SPANS; span++)
+            chunk->codes[span][v].scale[0] = vector_times(d, vector_add(nibble_number(low, 4 * span),
+                                                                        entry8(high, 2 * span, upper)));
+    }
+}
+
+/* Stores only scales and minima, for nibble_set. */
+INLINE void store_scales(enum weight_format format, struct chunk *chunk)
+{
+    chunk->offset = codes_offset(format);
+    chunk->nibbles = nibbles_of(format);
+    if (format == FORMAT_Q4_K) {
+        store_scales_q4_k(chunk);
+    } else if (format == FORMAT_IQ4_XS) {
+        store_scales_iq4_xs(chunk);
+    } else {
+        for (int span = 0; span < chunk->spans; span++)
+            for (int v = 0; v < VECTORS; v++) {
+                struct codes c;
+                codes_of(format, chunk->packed, v * LANES, span, &c);
+                chunk->codes[span][v].scale[0] = c.scale[0];
+                if (codes_kind(format) & CODES_STEPS)
+                    chunk->codes[span][v].scale[1] = c.scale[1];
+            }
+    }
+}
 
 /* Adds the products of one span, or of its half `part` if the kind has STEPS, to the sums of `rows` rows. */
 INLINE void nibble_product(int kind, int rows, int part, const unsigned char *at, const struct chunk *chunk,
@@ -141,7 +188,7 @@ INLINE void nibble_product(int kind, int rows, int part, const unsigned char *at
         }
 }
 
-/* The only set of rows, for codes of four bits, which are unpacked here, for all outputs at a time. */
+/* A set for codes of four bits, which are unpacked here, for all outputs at a time. */
 INLINE void nibble_set(int kind, int rows, int number, const struct chunk *chunk, const struct quantised *const *in, float *out)
 {
     (void)number;
@@ -194,7 +241,6 @@ enum { ONE = 0, HALVES = CODES_HALVES, STEPS = CODES_STEPS, LESS = CODES_LESS, H
 
 SETS(set, ONE)
 SETS(set, HALVES)
-SETS(set, STEPS)
 SETS(set, LESS)
 SETS(set, HALVES_LESS)
 #if defined(ISA_VNNI)
@@ -202,13 +248,14 @@ SETS(nibble_set, ONE)
 SETS(nibble_set, STEPS)
 SETS(nibble_set, LESS)
 #else
+SETS(set, STEPS)
 SETS(set, LEVELS)
 #endif
 
 static set_function *const SET_TABLE[CODES_KINDS][SET_ROWS] = {
-    SET_NAMES(set, ONE), SET_NAMES(set, HALVES), SET_NAMES(set, STEPS), SET_NAMES(set, LESS), SET_NAMES(set, HALVES_LESS),
+    SET_NAMES(set, ONE), SET_NAMES(set, HALVES), SET_NAMES(set, LESS), SET_NAMES(set, HALVES_LESS),
 #if !defined(ISA_VNNI)
-    SET_NAMES(set, LEVELS)
+    SET_NAMES(set, STEPS), SET_NAMES(set, LEVELS)
 #endif
 };
 
@@ -223,16 +270,16 @@ static set_function *const NIBBLE_TABLE[CODES_KINDS][SET_ROWS] = {
 /* ---- all formats ---- */
 
 #if defined(ISA_VNNI)
-#define SCALES(format) \
-    static void scales_##format(struct chunk *chunk) \
+#define PREPARE(format) \
+    static void unpack_##format(struct chunk *chunk) \
     { \
         if (nibbles_of(format).head) \
-            unpack_scales(format, chunk); \
+            store_scales(format, chunk); \
+        else \
+            unpack(format, chunk); \
     }
-#define SCALES_NAME(format) , scales_##format
 #else
-#define SCALES(format)
-#define SCALES_NAME(format)
+#define PREPARE(format) UNPACK(format)
 #endif
 
 #define INTEGERS_PLAIN(use, NAME)
@@ -242,8 +289,8 @@ static set_function *const NIBBLE_TABLE[CODES_KINDS][SET_ROWS] = {
 #define INTEGERS_GRID(use, NAME)
 #define FUNCTIONS_OF(NAME, name, kind, step, block, bytes) INTEGERS_##kind(FUNCTIONS, NAME)
 #define ROW_OF(NAME, name, kind, step, block, bytes) INTEGERS_##kind(ROW, NAME)
-#define FUNCTIONS(format) DIRECTS(format) UNPACK(format) SCALES(format)
-#define ROW(format) [format] = {DIRECT_NAMES(format), unpack_##format SCALES_NAME(format)},
+#define FUNCTIONS(format) DIRECTS(format) PREPARE(format)
+#define ROW(format) [format] = {DIRECT_NAMES(format), unpack_##format},
 
 FUNCTIONS(FORMAT_MXFP4)
 WEIGHT_FORMATS(FUNCTIONS_OF)
@@ -252,27 +299,25 @@ static const struct functions TABLE[FORMAT_COUNT] = {ROW(FORMAT_MXFP4) WEIGHT_FO
 
 static const struct functions *functions_of(enum weight_format format)
 {
-    if (TABLE[format].unpack)
-        return &TABLE[format];
 #if defined(ISA_VNNI)
-    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni"))
-        return grid_functions_bytes(format);
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni") && byte_functions(format)->unpack)
+        return byte_functions(format);
 #endif
-    return grid_functions(format);
+    return TABLE[format].unpack ? &TABLE[format] : grid_functions(format);
 }
 
 void unit_product_integers(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                            float *out)
 {
     const struct functions *f = functions_of(format);
-    const int blocks = quantised_blocks(inputs), sets = (rows + SET_ROWS - 1) / SET_ROWS;
+    const int blocks = quantised_blocks(inputs);
     if (rows <= DIRECT_ROWS) {
         f->direct[rows - 1](unit, inputs, in, out);
         return;
     }
-    const bool nibbles = sets == 1 && nibbles_of(format).head;
+    const bool nibbles = nibbles_of(format).head;
+    const int max = nibbles && rows > SET_ROWS ? NIBBLE_ROWS : SET_ROWS, sets = (rows + max - 1) / max;
     set_function *const *const table = (nibbles ? NIBBLE_TABLE : SET_TABLE)[codes_kind(format)];
-    unpack_function *const next = nibbles ? f->scales : f->unpack;
     struct chunk chunk;
     chunk.sets = sets;
     chunk.bytes = unit_chunk_bytes(format);
@@ -280,7 +325,7 @@ void unit_product_integers(enum weight_format format, const void *unit, int inpu
         chunk.packed = (const unsigned char *)unit + (size_t)(b / CHUNK_SPANS) * chunk.bytes;
         chunk.spans = blocks - b < CHUNK_SPANS ? blocks - b : CHUNK_SPANS;
         chunk.first = b == 0;
-        next(&chunk);
+        f->unpack(&chunk);
         for (int s = 0; s < sets; s++) {
             const int first = pass_first(rows, sets, s), count = pass_first(rows, sets, s + 1) - first;
             const struct quantised *x[SET_ROWS];
