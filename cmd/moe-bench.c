@@ -359,7 +359,7 @@ static bool has_reference(const struct suite *suite)
 static int check_force(const struct suite *suite, bool force, struct err *err)
 {
     for (int i = 0; i < suite->setting_count; i++)
-        force = force && !json_object_get(suite->settings[i].options, "rank");
+        force = force && !suite->settings[i].settings.rank;
     return force ? err_set(err, ERR_INPUT, "--force: no setting has a ranking to use; leave it out, or add \"rank\"") : 0;
 }
 

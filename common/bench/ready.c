@@ -77,15 +77,10 @@ static int model_rows(const struct suite *suite, int number, int *rows, struct e
 {
     *rows = 0;
     for (int i = 0; i < suite->setting_count; i++) {
-        struct decode_settings settings;
-        struct decode_settings_store *store = NULL;
         int mine = 0;
         if (suite->settings[i].model != number)
             continue;
-        int rc = decode_settings_from_json(&settings, &store, suite->settings[i].options, err) ||
-                 decode_rows(&settings, false, &mine, err) ? -1 : 0;
-        decode_settings_free(&store);
-        if (rc)
+        if (decode_rows(&suite->settings[i].settings, false, &mine, err))
             return err_at(err, "setting '%s'", suite->settings[i].name);
         mine = decode_rows_of_texts(mine, suite->settings[i].parallel);
         *rows = mine > *rows ? mine : *rows;
@@ -151,8 +146,8 @@ static int open_parts(struct ready_setting *ready, const struct suite *suite, in
     struct stream_model model;
     int limit = suite->limit_tokens;
     session_stream_model(session, &model);
-    if (decode_settings_from_json(&ready->settings, &ready->store, suite->settings[setting].options, err) ||
-        decode_settings_note(&ready->settings, suite->settings[setting].name, note, err) ||
+    ready->settings = suite->settings[setting].settings;
+    if (decode_settings_note(&ready->settings, suite->settings[setting].name, note, err) ||
         auto_drafts_attach(&ready->settings, &ready->drafts, model_path(session->model), err) ||
         auto_drafts_expand(&ready->settings, &ready->drafts, session->model, err))
         return -1;
@@ -209,6 +204,5 @@ void ready_setting_close(struct ready_setting *ready)
     mem_free(&ready->decoders);
     budget_close(&ready->budget);
     auto_drafts_free(&ready->drafts);
-    decode_settings_free(&ready->store);
     *ready = (struct ready_setting){0};
 }

@@ -29,8 +29,7 @@ void bench_model_keep(struct bench_model *model, size_t first, size_t end);     
 void bench_model_close(struct bench_model *model);              /* *model is {0} afterwards */
 
 struct ready_setting {
-    struct decode_settings settings;
-    struct decode_settings_store *store;
+    struct decode_settings settings;    /* its texts belong to the suite, or to `drafts` */
     struct auto_drafts drafts;          /* resolved drafters of `settings`, if they are `auto` */
     struct budget *budget;              /* NULL: none */
     struct decoder **decoders;          /* [texts] for concurrent texts */

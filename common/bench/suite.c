@@ -18,7 +18,6 @@
 #include "common/model/model_index.h"
 #include "common/report/grade.h"
 #include "common/report/summary.h"
-#include "common/session/settings.h"
 #include "common/stream/frame.h"
 #include "kernels/plain/philox.h"
 
@@ -204,7 +203,8 @@ static json_t *resolve_value(const struct parse *parse, const struct file_option
     return made;
 }
 
-/* Merges the options of a setting: the suite's common ones, overridden by the setting's own, with file names resolved. */
+/* Merges the options of a setting: the suite's common ones, overridden by the setting's own, with file names resolved; parses
+ * them. */
 static int merge_options(struct parse *parse, const json_t *map, struct suite_setting *setting, struct err *err)
 {
     json_t *common = json_object_get(parse->root, "options");
@@ -220,7 +220,7 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
                                          resolve_value(parse, &file_options[i], value, err)))
             return err_memory(err);
     }
-    return 0;
+    return decode_settings_from_json(&setting->settings, &setting->store, setting->options, err);
 }
 
 static int get_machine_text(const json_t *map, const char *key, char **out, struct err *err)
@@ -274,13 +274,9 @@ static int get_setting(struct parse *parse, const struct suite_variant *variant,
 
 bool suite_plain(const struct suite_setting *setting)
 {
-    const json_t *given = json_object_get(setting->options, "draft");
-    const char *draft = json_string_value(json_is_array(given) ? json_array_get(given, 0) : given);
-    const json_t *length = json_object_get(setting->options, "draft-length");
-    bool none = json_is_integer(length) && !json_integer_value(length);
-    bool drafts = draft ? strcmp(draft, "none") != 0 : json_object_get(setting->options, "force-accept") != NULL;
-    drafts |= !draft && json_object_get(setting->options, "settings");
-    return (!drafts || none) && !json_object_get(setting->options, "budget");
+    const struct decode_settings *s = &setting->settings;
+    const bool drafts = s->draft.count ? strcmp(s->draft.items[0], "none") != 0 : s->force_accept || s->tuned;
+    return (!drafts || !s->draft_length) && !s->budget;
 }
 
 /* Returns the first setting that can be the reference of this one, -1: none. */
@@ -554,6 +550,7 @@ void suite_free(struct suite **suite)
         mem_free(&old->settings[i].device);
         mem_free(&old->settings[i].isa);
         json_decref(old->settings[i].options);
+        decode_settings_free(&old->settings[i].store);
         json_decref(old->settings[i].shared);
     }
     for (int i = 0; i < old->grade_count; i++)

@@ -33,6 +33,7 @@
 
 #include "common/base/err.h"
 #include "common/cli/opt.h"
+#include "common/session/settings.h"
 #include "common/stream/bench.h"
 
 enum suite_order {
@@ -54,7 +55,9 @@ struct suite_model { char *name, *path; };
 struct suite_setting {
     char *name;
     int model, reference;       /* reference: its index; -1: none */
-    json_t *options;            /* JSON object for decode_settings_from_json */
+    json_t *options;            /* as the suite gives them, with resolved file names */
+    struct decode_settings settings;        /* the same, parsed */
+    struct decode_settings_store *store;
     char *device, *isa;         /* NULL: not given */
     int threads, walk;          /* threads: 0: not given; walk: enum suite_walk */
     int parallel;               /* concurrent texts */

@@ -5,16 +5,12 @@
 static int visit_setting(const struct suite *suite, const struct suite_setting *setting, opt_visitor *visit,
                          const void *context, struct err *err)
 {
-    struct decode_settings settings;
-    struct decode_settings_store *store = NULL;
+    struct decode_settings settings = setting->settings;
     struct auto_drafts drafts = {.found = false};
-    if (decode_settings_from_json(&settings, &store, setting->options, err))
-        return -1;
-    int rc = decode_settings_inputs(store, visit, context, err) ||
+    int rc = decode_settings_inputs(setting->store, visit, context, err) ||
              auto_drafts_attach(&settings, &drafts, suite->models[setting->model].path, err) ||
              auto_drafts_inputs(&drafts, visit, context, err) ? -1 : 0;
     auto_drafts_free(&drafts);
-    decode_settings_free(&store);
     return rc;
 }
 

@@ -1,6 +1,5 @@
 /* Any bytes as a suite for moe-bench run, and its settings as options. */
 #include "common/bench/suite.h"
-#include "common/session/settings.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -11,14 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!suite_read(&suite, path, NULL)) {
         for (int prompt = 0; prompt < 3; prompt++)
             suite_turn(suite, prompt, 1, order);
-        for (int i = 0; i < suite->setting_count; i++) {
-            struct decode_settings settings = DECODE_DEFAULTS;
-            struct decode_settings_store *store = NULL;
+        for (int i = 0; i < suite->setting_count; i++)
             if (order[i] < 0 || order[i] >= suite->setting_count || suite->settings[i].model >= suite->model_count)
                 abort();
-            (void)decode_settings_from_json(&settings, &store, suite->settings[i].options, NULL);
-            decode_settings_free(&store);
-        }
     }
     suite_free(&suite);
     close(fd);
