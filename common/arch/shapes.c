@@ -8,6 +8,13 @@
 
 enum { CONFIG_LIMIT = 4 << 20 };
 
+/* Nemotron's layers. */
+#define MAMBA_MOE "\"mamba\",\"moe\","
+#define MAMBA_ATTENTION_MOE "\"mamba\",\"attention\",\"moe\","
+#define FIRST_LAYERS MAMBA_MOE MAMBA_MOE MAMBA_ATTENTION_MOE
+#define NEMOTRON_LAYERS FIRST_LAYERS FIRST_LAYERS FIRST_LAYERS FIRST_LAYERS FIRST_LAYERS MAMBA_MOE FIRST_LAYERS \
+    MAMBA_MOE MAMBA_MOE MAMBA_MOE "\"mamba\",\"moe\""
+
 static const struct { const char *name, *summary, *config; } SHAPES[] = {
     {"deepseek-moe-16b", " 16.4 B parameters,  2.8 B active",
      "{\"model_type\":\"deepseek\",\"hidden_size\":2048,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
@@ -36,6 +43,16 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"factor\":40,\"original_max_position_embeddings\":4096,\"beta_fast\":32,\"beta_slow\":1,\"mscale\":1.0,"
      "\"mscale_all_dim\":1.0},\"max_position_embeddings\":163840,\"vocab_size\":129280,\"bos_token_id\":0,"
      "\"eos_token_id\":1,\"tie_word_embeddings\":false}"},
+    {"gemma-4-26b-a4b", " 25.2 B parameters,  3.8 B active",
+     "{\"model_type\":\"gemma4_text\",\"hidden_size\":2816,\"intermediate_size\":2112,"
+     "\"moe_intermediate_size\":704,\"num_hidden_layers\":30,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+     "\"head_dim\":256,\"global_head_dim\":512,\"num_global_key_value_heads\":2,\"attention_k_eq_v\":true,"
+     "\"enable_moe_block\":true,\"num_experts\":128,\"top_k_experts\":8,\"sliding_window\":1024,"
+     "\"sliding_window_pattern\":6,\"final_logit_softcapping\":30.0,\"rms_norm_eps\":1e-6,\"rope_parameters\":{"
+     "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0},\"full_attention\":{"
+     "\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25,\"rope_theta\":1000000.0}},"
+     "\"max_position_embeddings\":262144,\"vocab_size\":262144,\"bos_token_id\":2,\"eos_token_id\":[1,106],"
+     "\"pad_token_id\":0,\"tie_word_embeddings\":true}"},
     {"glm-4.5-air", "106.9 B parameters, 12.7 B active",
      "{\"model_type\":\"glm4_moe\",\"hidden_size\":4096,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
      "\"num_hidden_layers\":46,\"num_attention_heads\":96,\"num_key_value_heads\":8,\"head_dim\":128,\"n_routed_experts\":128,"
@@ -66,6 +83,17 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
      "\"rms_norm_eps\":1e-5,\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"vocab_size\":32000,"
      "\"bos_token_id\":1,\"eos_token_id\":2,\"tie_word_embeddings\":false}"},
+    {"nemotron-3-nano-30b-a3b", " 31.6 B parameters,  3.6 B active",
+     "{\"model_type\":\"nemotron_h\",\"hidden_size\":2688,\"num_hidden_layers\":52,"
+     "\"layers_block_type\":[" NEMOTRON_LAYERS "],"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":2,\"head_dim\":128,\"mamba_num_heads\":64,"
+     "\"mamba_head_dim\":64,\"n_groups\":8,\"ssm_state_size\":128,\"conv_kernel\":4,\"use_conv_bias\":true,"
+     "\"n_routed_experts\":128,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1856,"
+     "\"intermediate_size\":1856,\"n_shared_experts\":1,\"moe_shared_expert_intermediate_size\":3712,"
+     "\"n_group\":1,\"topk_group\":1,\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,"
+     "\"mlp_hidden_act\":\"relu2\",\"layer_norm_epsilon\":1e-5,\"max_position_embeddings\":262144,"
+     "\"vocab_size\":131072,\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":0,"
+     "\"tie_word_embeddings\":false}"},
     {"olmoe-1b-7b", "  6.9 B parameters,  1.3 B active",
      "{\"model_type\":\"olmoe\",\"hidden_size\":2048,\"intermediate_size\":1024,\"num_hidden_layers\":16,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"num_experts\":64,\"num_experts_per_tok\":8,"
@@ -95,6 +123,15 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"num_experts\":128,\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"decoder_sparse_step\":1,"
      "\"mlp_only_layers\":[],\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,"
      "\"vocab_size\":151936,\"bos_token_id\":151643,\"eos_token_id\":151645,\"tie_word_embeddings\":false}"},
+    {"qwen3.6-35b-a3b", " 34.7 B parameters,  3.5 B active",
+     "{\"model_type\":\"qwen3_5_moe_text\",\"hidden_size\":2048,\"moe_intermediate_size\":512,"
+     "\"shared_expert_intermediate_size\":512,\"num_hidden_layers\":40,\"full_attention_interval\":4,"
+     "\"num_attention_heads\":16,\"num_key_value_heads\":2,\"head_dim\":256,\"num_experts\":256,"
+     "\"num_experts_per_tok\":8,\"linear_num_key_heads\":16,\"linear_num_value_heads\":32,"
+     "\"linear_key_head_dim\":128,\"linear_value_head_dim\":128,\"linear_conv_kernel_dim\":4,"
+     "\"rms_norm_eps\":1e-6,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":10000000.0,"
+     "\"partial_rotary_factor\":0.25},\"max_position_embeddings\":262144,\"vocab_size\":248320,"
+     "\"eos_token_id\":248044,\"tie_word_embeddings\":false}"},
 };
 
 const char *known_shape(const char *name)

@@ -126,7 +126,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from identity' -l progress -x -
 complete -c moe-bench -n '__fish_seen_subcommand_from identity' -s h -l help -d 'print this'
 complete -c moe-bench -n '__fish_seen_subcommand_from identity' -l version -d 'print the version'
 complete -c moe-bench -n __fish_is_first_token -a plan -d 'predict how a model runs on a machine, before anything is loaded'
-complete -c moe-bench -n '__fish_seen_subcommand_from plan' -s m -l model -r -F -a 'deepseek-moe-16b deepseek-v2-lite deepseek-v3 glm-4.5-air gpt-oss-20b granite-3.0-1b-a400m mistral-7b mixtral-8x7b olmoe-1b-7b phi-3.5-moe qwen1.5-moe-a2.7b qwen3-0.6b qwen3-30b-a3b' -k -a '(__fish_complete_suffix .moe)' -d 'plan for a model file, the config.json of a model, or a known shape'
+complete -c moe-bench -n '__fish_seen_subcommand_from plan' -s m -l model -r -F -a 'deepseek-moe-16b deepseek-v2-lite deepseek-v3 gemma-4-26b-a4b glm-4.5-air gpt-oss-20b granite-3.0-1b-a400m mistral-7b mixtral-8x7b nemotron-3-nano-30b-a3b olmoe-1b-7b phi-3.5-moe qwen1.5-moe-a2.7b qwen3-0.6b qwen3-30b-a3b qwen3.6-35b-a3b' -k -a '(__fish_complete_suffix .moe)' -d 'plan for a model file, the config.json of a model, or a known shape'
 complete -c moe-bench -n '__fish_seen_subcommand_from plan' -l machine -r -F -a 'here' -d 'plan for the machine that FILE describes; may be given several times; this one, measured, if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from plan' -l dtype -x -a 'f32 f16 bf16 fp8 q8 q4' -d 'with a config.json: matrices are stored so'
 complete -c moe-bench -n '__fish_seen_subcommand_from plan' -l expert-dtype -x -a 'f32 f16 bf16 fp8 q8 q4' -d 'with a config.json: routed experts are stored so'

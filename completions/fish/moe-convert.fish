@@ -28,7 +28,7 @@ complete -c moe-convert -n '__fish_seen_subcommand_from head' -l progress -x -a 
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -s h -l help -d 'print this'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l version -d 'print the version'
 complete -c moe-convert -n __fish_is_first_token -a synthetic -d 'make random weights of a known shape'
-complete -c moe-convert -n '__fish_seen_subcommand_from synthetic' -l like -r -F -a 'deepseek-moe-16b deepseek-v2-lite deepseek-v3 glm-4.5-air gpt-oss-20b granite-3.0-1b-a400m mistral-7b mixtral-8x7b olmoe-1b-7b phi-3.5-moe qwen1.5-moe-a2.7b qwen3-0.6b qwen3-30b-a3b' -d 'use the shape of a known model, or of a config.json'
+complete -c moe-convert -n '__fish_seen_subcommand_from synthetic' -l like -r -F -a 'deepseek-moe-16b deepseek-v2-lite deepseek-v3 gemma-4-26b-a4b glm-4.5-air gpt-oss-20b granite-3.0-1b-a400m mistral-7b mixtral-8x7b nemotron-3-nano-30b-a3b olmoe-1b-7b phi-3.5-moe qwen1.5-moe-a2.7b qwen3-0.6b qwen3-30b-a3b qwen3.6-35b-a3b' -d 'use the shape of a known model, or of a config.json'
 complete -c moe-convert -n '__fish_seen_subcommand_from synthetic' -s l -l layers -x -d 'make N layers; as many as the model has if not given'
 complete -c moe-convert -n '__fish_seen_subcommand_from synthetic' -l dtype -x -a 'f32 f16 bf16 fp8 q8 q4' -d 'store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32'
 complete -c moe-convert -n '__fish_seen_subcommand_from synthetic' -l expert-dtype -x -a 'f32 f16 bf16 fp8 q8 q4' -d 'store the routed experts in this format; as --dtype says if not given'

@@ -377,7 +377,7 @@ offered() {
     [ "$(offered moe-decode --accept t)" = "typical: " ]
     [ "$(offered moe-decode --rank '')" = "a.moe b.txt more oracle oracle: path router " ]
     [ "$(offered moe-decode --rank or)" = "oracle oracle: " ]
-    [ "$(offered moe-convert synthetic --like qwen3)" = "qwen3-0.6b qwen3-30b-a3b " ]
+    [ "$(offered moe-convert synthetic --like qwen3)" = "qwen3-0.6b qwen3-30b-a3b qwen3.6-35b-a3b " ]
     [ "$(offered moe-convert synthetic --like '' | wc -w)" = "$(($(moe-convert list | sed '1,/^shapes/d' | wc -l) + 3))" ]
     # After a kind's file= follow files, as bash splits the word there.
     [ "$(offered moe-decode -d model : file = a)" = "a.moe " ]
