@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/base/splitmix.h"
 #include "common/bench/simulated_store.h"
 #include "common/cache/balance.h"
 #include "common/cache/cache.h"
@@ -109,17 +110,9 @@ static double demand(struct run *r, double asked, int layer, int experts)
 /* ---- forecasts: recorded and synthetic routes have no states to predict from, so a forecast names the given share of the
  * truth, and a random expert for each one that it misses */
 
-static double uniform(struct run *r)
-{
-    uint64_t z = r->chance += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
-
 static int draw_forecast(struct run *r, int truth, double recall)
 {
-    return uniform(r) < recall ? truth : (int)(uniform(r) * r->routes->experts);
+    return splitmix_uniform(&r->chance) < recall ? truth : (int)(splitmix_uniform(&r->chance) * r->routes->experts);
 }
 
 static void forecast_layer(struct run *r, const struct simulated_step *step, int layer)

@@ -5,6 +5,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/splitmix.h"
 #include "common/bench/simulate.h"
 #include "common/predict/forecast.h"
 #include "common/report/table.h"
@@ -21,22 +22,14 @@ struct trial {
     struct forecast_score sum[WIDTHS];
 };
 
-static double uniform(struct trial *t)
-{
-    uint64_t z = t->chance += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
-
 /* Copies the routes of the first `tokens` tokens, each correct with probability `recall`; those of later tokens are unknown. */
 static void forecast_step(struct trial *t, const struct simulated_step *step, int tokens, double recall)
 {
     int slots = t->routes->layers * t->routes->top_k;
     for (int i = 0; i < step->tokens * slots; i++) {
         int truth = t->routes->expert[step->first + i];
-        bool right = uniform(t) < recall;
-        int other = (int)(uniform(t) * t->routes->experts);
+        bool right = splitmix_uniform(&t->chance) < recall;
+        int other = (int)(splitmix_uniform(&t->chance) * t->routes->experts);
         t->given[i] = (int16_t)(i / slots >= tokens || truth < 0 || recall <= 0 ? -1 : right ? truth : other);
     }
 }

@@ -279,6 +279,14 @@ static int compare_name(const void *key, const void *element)
     return strcmp(key, tensor->name);
 }
 
+int source_by_offset(const void *a, const void *b)
+{
+    const struct source_tensor *x = a, *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
 struct source_tensor *checkpoint_find(const struct checkpoint *cp, const char *name)
 {
     return cp->tensor_count ? bsearch(name, cp->tensors, cp->tensor_count, sizeof *cp->tensors, compare_name) : NULL;

@@ -79,6 +79,9 @@ int checkpoint_read(const struct checkpoint *checkpoint, const struct source_ten
 
 /* ---- used by the readers of folders and archives ---- */
 
+/* Compares two tensors for qsort: by offset, then by size. */
+int source_by_offset(const void *a, const void *b);
+
 /* Open `path` and fill `checkpoint`, of which only `path` is set. */
 int checkpoint_open_folder(struct checkpoint *checkpoint, const char *folder, struct err *err);
 int checkpoint_open_weights(struct checkpoint *checkpoint, const char *file, struct err *err);        /* safetensors, torch.h */

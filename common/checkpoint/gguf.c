@@ -276,14 +276,6 @@ static int take_tensors(struct header *h, uint64_t count, struct err *err)
     return 0;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const struct source_tensor *x = a, *y = b;
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-
 static uint64_t rounded(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
 /* Tensors one after another, with nothing but the alignment between them, and within the file. */
@@ -293,7 +285,7 @@ static int locate_tensors(struct header *h, size_t before, struct err *err)
     const uint64_t all = cp->files[h->file].bytes, begin = rounded(h->at, h->alignment);
     uint64_t at = 0;
     if (cp->tensor_count > before)
-        qsort(cp->tensors + before, cp->tensor_count - before, sizeof *cp->tensors, by_offset);
+        qsort(cp->tensors + before, cp->tensor_count - before, sizeof *cp->tensors, source_by_offset);
     for (size_t i = before; i < cp->tensor_count; i++) {
         struct source_tensor *t = &cp->tensors[i];
         if (t->offset != rounded(at, h->alignment))

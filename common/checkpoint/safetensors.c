@@ -94,20 +94,12 @@ static int read_tensor(struct source_tensor *t, const json_t *entry, struct err 
     return read_dtype(t, entry, &element, err) || read_range(t, entry, err) || read_shape(t, entry, element, err) ? -1 : 0;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const struct source_tensor *x = a, *y = b;
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-
 /* Checks that the data of the tensors, from offset 0 on, have no gaps or overlaps. *end: their total size in bytes. */
 static int check_order(struct source_tensor *tensors, size_t count, uint64_t *end, struct err *err)
 {
     uint64_t at = 0;
     if (count)
-        qsort(tensors, count, sizeof *tensors, by_offset);
+        qsort(tensors, count, sizeof *tensors, source_by_offset);
     for (size_t i = 0; i < count; i++) {
         if (tensors[i].offset != at)
             return err_set(err, ERR_INPUT, "tensor %s: its data begin at %llu, but the data before end at %llu; the header is "

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/splitmix.h"
 #include "common/model/step.h"
 
 enum { CHUNK_VALUES = 1 << 16 };
@@ -14,15 +15,7 @@ struct generator {
     float *values[THREAD_POOL_MAX];        /* [CHUNK_VALUES or one row] a member */
 };
 
-/* A bijection of 64 bits without visible pattern (the finaliser of splitmix64, Steele and others, OOPSLA 2014). */
-static uint64_t mix64(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* The same for 32 bits; plain 32-bit operations, so that compilers turn the loop over columns into vectors. */
+/* A bijection of 32 bits by plain 32-bit operations, so that compilers turn the loop over columns into vectors. */
 static uint32_t mix32(uint32_t x)
 {
     x = (x ^ x >> 16) * 0x7feb352du;
@@ -33,7 +26,7 @@ static uint32_t mix32(uint32_t x)
 /* Row `row` of a part: uniform within +-bound. */
 static void random_row(float *values, int columns, uint64_t key, int row, float bound)
 {
-    uint64_t row_key = mix64(key + (uint64_t)row * 0x9e3779b97f4a7c15u);
+    uint64_t row_key = splitmix_mix(key + (uint64_t)row * 0x9e3779b97f4a7c15u);
     uint32_t base = (uint32_t)row_key, twist = (uint32_t)(row_key >> 32) | 1;
     float scale = bound * 0x1p-31f;
     for (int i = 0; i < columns; i++)
@@ -47,7 +40,7 @@ static void make_part(float *values, const struct block_job *job, uint64_t key, 
     for (int row = 0; row < rows; row += step) {
         int some = rows - row < step ? rows - row : step;
         for (int i = 0; i < some; i++)
-            random_row(values + (size_t)i * (size_t)columns, columns, mix64(key + part), row + i, deviation * sqrtf(3));
+            random_row(values + (size_t)i * (size_t)columns, columns, splitmix_mix(key + part), row + i, deviation * sqrtf(3));
         block_pack(job->tensor, job->packed, part, row, some, values);
     }
 }
@@ -72,7 +65,7 @@ static int make_random(void *context, int member, struct block_job *job, struct 
     int length = snprintf(line, sizeof line, "random %llu %s %d %d %d\n", (unsigned long long)g->seed, t->name, job->block,
                           t->outputs, t->inputs);
     struct digest128 name = hash_xxh3(t->name, strlen(t->name));
-    uint64_t key = mix64(mix64(g->seed ^ name.low) + (uint64_t)job->block * 4);
+    uint64_t key = splitmix_mix(splitmix_mix(g->seed ^ name.low) + (uint64_t)job->block * 4);
     if (!g->values[member] && !(g->values[member] = mem_alloc(WIDTH_MAX, sizeof(float), err)))
         return -1;
     memset(job->packed, 0, t->stride);

@@ -110,6 +110,14 @@ static const int16_t *experts_of(const struct counting *c, const int16_t *expert
 
 static bool is_kept(const struct forecast_outcome *outcome, int token) { return !outcome->kept || outcome->kept[token]; }
 
+/* Adds 1 for each expert of a token. */
+static void count_experts(const int16_t *expert, int top_k, float *score)
+{
+    for (int k = 0; k < top_k; k++)
+        if (expert[k] >= 0)
+            score[expert[k]]++;
+}
+
 /* ---- popular */
 
 static void popular_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
@@ -124,11 +132,8 @@ static void popular_learn(struct forecast *forecast, const struct forecast_outco
     struct counting *c = (struct counting *)forecast;
     for (int t = 0; t < outcome->tokens; t++)
         for (int layer = 0; is_kept(outcome, t) && layer < c->setup.layers; layer++)
-            for (int k = 0; k < c->setup.top_k; k++) {
-                int e = experts_of(c, outcome->expert, t, layer)[k];
-                if (e >= 0)
-                    c->count[(size_t)layer * c->setup.experts + e]++;
-            }
+            count_experts(experts_of(c, outcome->expert, t, layer), c->setup.top_k,
+                          c->count + (size_t)layer * c->setup.experts);
 }
 
 /* ---- last */
@@ -149,11 +154,7 @@ static void last_learn(struct forecast *forecast, const struct forecast_outcome 
         return;
     last_begin(forecast);
     for (int layer = 0; layer < c->setup.layers; layer++)
-        for (int k = 0; k < c->setup.top_k; k++) {
-            int e = experts_of(c, outcome->expert, last, layer)[k];
-            if (e >= 0)
-                c->count[(size_t)layer * c->setup.experts + e] = 1;
-        }
+        count_experts(experts_of(c, outcome->expert, last, layer), c->setup.top_k, c->count + (size_t)layer * c->setup.experts);
 }
 
 /* ---- pairs */
@@ -261,19 +262,12 @@ static void utility_learn(struct forecast *forecast, const struct forecast_outco
 
 /* ---- experts named by other sources */
 
-static void count_given(const int16_t *expert, int top_k, float *score)
-{
-    for (int k = 0; k < top_k; k++)
-        if (expert[k] >= 0)
-            score[expert[k]]++;
-}
-
 static void draft_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
 {
     const struct counting *c = (const struct counting *)forecast;
     memset(score, 0, c->setup.experts * sizeof *score);
     for (int t = 0; facts->drafted && t < facts->tokens; t++)
-        count_given(experts_of(c, facts->drafted, t, layer), c->setup.top_k, score);
+        count_experts(experts_of(c, facts->drafted, t, layer), c->setup.top_k, score);
 }
 
 static void next_layer_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
@@ -282,7 +276,7 @@ static void next_layer_expect(struct forecast *forecast, int layer, const struct
     (void)layer;
     memset(score, 0, c->setup.experts * sizeof *score);
     for (int t = 0; facts->ahead && t < facts->tokens; t++)
-        count_given(facts->ahead + (size_t)t * c->setup.top_k, c->setup.top_k, score);
+        count_experts(facts->ahead + (size_t)t * c->setup.top_k, c->setup.top_k, score);
 }
 
 static const struct forecast_class popular = {

@@ -212,10 +212,7 @@ static int put_panels(struct text *out, const struct page *page, double top, int
         curve[0] = 1;
         for (int p = 1; p <= SUMMARY_POSITIONS; p++)
             curve[p] = p <= row->positions ? row->accepted_per_pos[p - 1] : NAN;
-        accepted[curves] = (struct svg_curve){ .label = page->all->settings[row->setting].name,
-                                               .stroke = curves == 0 ? SVG_BOLD : curves == 1 ? SVG_DASHED
-                                                         : curves == 2 ? SVG_DOTTED : SVG_THIN + (curves - 3) % SVG_PATTERNS,
-                                               .y = curve };
+        accepted[curves] = (struct svg_curve){ .label = page->all->settings[row->setting].name, .stroke = curves, .y = curve };
         curves++;
     }
     rc = 0;

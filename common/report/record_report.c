@@ -27,52 +27,25 @@ static int put_field(const struct record_report *report, const struct record_kin
     struct show *show = report->show;
     const void *at = member(body, field);
     struct array array;
-    int64_t integer;
-    double real;
-    bool flag;
     const char *text;
-    int word;
+    const bool lacks = field->optional || field->type == FIELD_TEXT || field->type == FIELD_ARRAY;
+    if (lacks && field_is_absent(field, body)) {
+        show_absent(show, field->key);
+        return 0;
+    }
     switch (field->type) {
-    case FIELD_INT: case FIELD_CHOICE:
-        memcpy(&word, at, sizeof word);
-        if (field->type == FIELD_CHOICE)
-            show_text(show, field->key, field->choices[word], strlen(field->choices[word]));
-        else if (word < 0 && field->optional)
-            show_absent(show, field->key);
-        else
-            show_int(show, field->key, word);
-        return 0;
-    case FIELD_INT64:
-        memcpy(&integer, at, sizeof integer);
-        if (integer < 0 && field->optional)
-            show_absent(show, field->key);
-        else
-            show_int(show, field->key, integer);
-        return 0;
-    case FIELD_REAL:
-        memcpy(&real, at, sizeof real);
-        if (isnan(real) && field->optional)
-            show_absent(show, field->key);
-        else
-            show_real(show, field->key, real);
-        return 0;
-    case FIELD_FLAG:
-        memcpy(&flag, at, sizeof flag);
-        show_flag(show, field->key, flag);
-        return 0;
-    case FIELD_TEXT:
-        memcpy(&text, at, sizeof text);
-        if (text)
-            show_text(show, field->key, text, strlen(text));
-        else
-            show_absent(show, field->key);
+    case FIELD_INT:   show_int(show, field->key, *(const int *)at); return 0;
+    case FIELD_INT64: show_int(show, field->key, *(const int64_t *)at); return 0;
+    case FIELD_REAL:  show_real(show, field->key, *(const double *)at); return 0;
+    case FIELD_FLAG:  show_flag(show, field->key, *(const bool *)at); return 0;
+    case FIELD_CHOICE: case FIELD_TEXT:
+        text = field->type == FIELD_TEXT ? *(const char *const *)at : field->choices[*(const int *)at];
+        show_text(show, field->key, text, strlen(text));
         return 0;
     case FIELD_ARRAY:
         if (array_of(report, kind, field, body, &array, err))
             return -1;
-        if (!array.data)
-            show_absent(show, field->key);
-        else if (row >= 0)
+        if (row >= 0)
             show_element(show, field->key, &array, (size_t)row);
         else
             show_array(show, field->key, &array);

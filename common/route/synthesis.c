@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/splitmix.h"
 
 const char *const synthesis_skews[] = {"flat", "mild", "steep", "local", "local-olmoe", NULL};
 
@@ -35,18 +36,12 @@ struct synthesis {
     int32_t turn;
 };
 
-/* splitmix64 */
-static uint64_t next_random(struct synthesis *s)
+double synthesis_chance(struct synthesis *s) { return ((double)(splitmix_next(&s->state) >> 11) + 0.5) * 0x1p-53; }
+
+static int draw_below(struct synthesis *s, int count)
 {
-    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return (int)((splitmix_next(&s->state) >> 32) * (uint64_t)count >> 32);
 }
-
-double synthesis_chance(struct synthesis *s) { return ((double)(next_random(s) >> 11) + 0.5) * 0x1p-53; }
-
-static int draw_below(struct synthesis *s, int count) { return (int)((next_random(s) >> 32) * (uint64_t)count >> 32); }
 
 static void set_exponent(struct synthesis *s, double exponent)
 {

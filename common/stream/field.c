@@ -171,7 +171,7 @@ void record_kind_absent(const struct record_kind *kind, void *body)
             set_absent(&kind->fields[i], (char *)body + kind->fields[i].offset);
 }
 
-static bool is_absent(const struct field *field, const void *body)
+bool field_is_absent(const struct field *field, const void *body)
 {
     switch (field->type) {
     case FIELD_INT:    return GET(int, body, field) == -1;
@@ -269,7 +269,7 @@ int record_kind_put(const struct record_kind *kind, const void *body, const stru
 {
     for (int i = 0; i < kind->count; i++) {
         const struct field *field = &kind->fields[i];
-        if (is_absent(field, body)) {
+        if (field_is_absent(field, body)) {
             if (field->optional)
                 continue;
             if (field->type != FIELD_REAL && field->type != FIELD_VALUES)

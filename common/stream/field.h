@@ -83,6 +83,9 @@ struct record_kind {
 /* Sets all optional members of `body` to absent, and the others to zero. */
 void record_kind_absent(const struct record_kind *kind, void *body);
 
+/* Returns whether an optional member of `body` has the value of an absent one. */
+bool field_is_absent(const struct field *field, const void *body);
+
 /* Fills `body` (kind->size bytes) from a record; texts and arrays point into the record's memory. */
 int record_kind_read(const struct record_kind *kind, const struct record *record, const struct header *header, void *body,
                      struct err *err);
