@@ -66,15 +66,23 @@ static int choose(void)
     return HOST;
 }
 
-/* Runs other threads until this thread is scheduled. */
+static int fiber_of(int index) { return index == HOST ? HOST : now.thread_of[index].fiber; }
+
+/* Runs other threads until this thread is scheduled. Where it is done, a thread that has not begun inherits its fiber, and this
+ * returns: most threads of most blocks then need no stack of their own. */
 static void wait_for_turn(bool done)
 {
-    int from = now.self, to = choose();
-    if (to != HOST)
-        ready[(size_t)to / 64] &= ~(1ull << to % 64);
+    const int from = fiber_of(now.self), to = choose();
     now.self = to;
-    here = to == HOST ? nullptr : &now.thread_of[to].where;
-    fiber_switch(from, to, done);
+    here = nullptr;
+    if (to != HOST) {
+        thread *t = &now.thread_of[to];
+        ready[(size_t)to / 64] &= ~(1ull << to % 64);
+        here = &t->where;
+        if (t->fiber == HOST)
+            t->fiber = done ? from : fiber_new();
+    }
+    fiber_switch(from, fiber_of(to), done);
 }
 
 void give_up(void)
@@ -82,7 +90,7 @@ void give_up(void)
     now.given_up = true;
     if (now.self == HOST)
         return;
-    int from = now.self;
+    int from = fiber_of(now.self);
     now.self = HOST;
     here = nullptr;
     fiber_switch(from, HOST, true);
@@ -209,23 +217,32 @@ void meet(kind what, unsigned mask, int line, int argument, const void *in, void
         lane_copy(out, t->out, what == MMA ? 16 : bytes);
 }
 
-static void thread_start(int index)
+/* The kernel has returned in this thread. */
+static void thread_end(void)
 {
-    (void)index;
-    body(arguments);
+    const unsigned lane = 1u << now.self % 32;
+    const int first = now.self / 32 * 32;
+    warp *w = &warps[(size_t)first / 32];
     self()->at = ENDED;
     ended++;
-    unsigned lane = 1u << now.self % 32;
-    int first = now.self / 32 * 32;
-    warps[(size_t)first / 32].ended |= lane;
-    for (int i = first; i < std::min(first + 32, now.threads); i++) {
-        thread *t = &now.thread_of[i];
-        if (t->at == AT_MEETING && t->mask & lane)
-            found(t->line, "ends, but lane %d waits for it at line %d", i % 32, t->line);
+    w->ended |= lane;
+    for (unsigned rest = w->waiting; rest; rest &= rest - 1) {
+        const int other = __builtin_ctz(rest);
+        thread *t = &now.thread_of[first + other];
+        if (t->mask & lane)
+            found(t->line, "ends, but lane %d waits for it at line %d", other, t->line);
     }
     barrier_maybe_opens();
-    wait_for_turn(true);
-    abort();
+}
+
+/* Runs threads one after the other in one fiber. */
+static void threads_start(void)
+{
+    for (;;) {
+        body(arguments);
+        thread_end();
+        wait_for_turn(true);
+    }
 }
 
 /* No thread can run: reports which thread waits where. */
@@ -261,10 +278,16 @@ static void run_block(int index)
     unsigned n = (unsigned)index;
     std::fill(ready.begin(), ready.end(), 0);
     std::fill(warps.begin(), warps.end(), warp());
+    location where = {dim3(0, 0, 0), dim3(n % g.x, n / g.x % g.y, n / g.x / g.y), b, g};
     for (int i = 0; i < now.threads; i++) {
         thread *t = &now.thread_of[i];
-        unsigned k = (unsigned)i;
-        t->where = {dim3(k % b.x, k / b.x % b.y, k / b.x / b.y), dim3(n % g.x, n / g.x % g.y, n / g.x / g.y), b, g};
+        t->where = where;
+        if (++where.thread.x == b.x) {
+            where.thread.x = 0;
+            if (++where.thread.y == b.y)
+                where.thread.y = 0, where.thread.z++;
+        }
+        t->fiber = HOST;
         t->copies.clear();
         t->groups.clear();
         t->copied = 0;
@@ -274,15 +297,15 @@ static void run_block(int index)
     }
     shared_begin();
     race_block();
-    fibers_prepare(now.threads, thread_start);
+    fibers_begin(threads_start);
     wait_for_turn(false);
     if (now.given_up) {
-        fibers_forget(now.threads);
+        fibers_forget();
         return;
     }
     if (ended < now.threads) {
         report_deadlock();
-        fibers_forget(now.threads);
+        fibers_forget();
         return;
     }
     shared_end();
@@ -371,7 +394,8 @@ bool launch(const call &call)
                 now.given_up = true;
             }
     }
-    shared_begin();                              /* frees the last block's arrays */
+    shared_begin();                              /* takes the last block's arrays */
+    shared_free();
     device_check();
     now.kernel = nullptr;
     return !now.given_up;

@@ -36,8 +36,9 @@ struct fiber {
 };
 
 static std::vector<fiber> fibers;
+static std::vector<int> idle;                    /* the fibers that nothing runs in; the last one ended last */
 static fiber host;
-static void (*entry)(int);
+static void (*entry)(void);
 const char *running_stack;
 static int begins;                               /* the fiber to switch to */
 #ifdef EMU_ASAN
@@ -76,9 +77,8 @@ static void arrived(int index)
 
 static void first_steps(void)
 {
-    int index = begins;
-    arrived(index);
-    entry(index);
+    arrived(begins);
+    entry();
     abort();
 }
 
@@ -106,22 +106,26 @@ static void prepare(int index)
 #endif
 }
 
-void fibers_prepare(int count, void (*start)(int))
+void fibers_begin(void (*start)(void)) { entry = start; }
+
+int fiber_new(void)
 {
-    entry = start;
-    while ((int)fibers.size() < count) {
+    if (idle.empty()) {
         char *memory = (char *)mmap(nullptr, STACK + GUARD, PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED || mprotect(memory, GUARD, PROT_NONE)) {
-            fprintf(stderr, "emulator: no memory for %d stacks\n", count);
+            fprintf(stderr, "emulator: no memory for %zu stacks\n", fibers.size() + 1);
             abort();
         }
         fiber fresh = {};
         fresh.stack = memory + GUARD;
+        idle.push_back((int)fibers.size());
         fibers.push_back(fresh);
     }
-    for (int i = 0; i < count; i++)
-        prepare(i);
+    const int index = idle.back();
+    idle.pop_back();
+    prepare(index);
+    return index;
 }
 
 void fiber_switch(int from, int to, bool from_is_done)
@@ -129,13 +133,13 @@ void fiber_switch(int from, int to, bool from_is_done)
     if (from == to)
         return;
     fiber *a = of(from), *b = of(to);
+    if (from_is_done)
+        idle.push_back(from);
     begins = to;
     running_stack = b->stack;
 #ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(from_is_done ? nullptr : &a->fake, to == HOST ? host_stack : b->stack,
                                    to == HOST ? host_size : STACK);
-#else
-    (void)from_is_done;
 #endif
 #ifdef __x86_64__
     emu_switch(&a->pointer, b->pointer);
@@ -145,14 +149,15 @@ void fiber_switch(int from, int to, bool from_is_done)
     arrived(from);
 }
 
-void fibers_forget(int count)
+void fibers_forget(void)
 {
+    idle.clear();
+    for (size_t i = 0; i < fibers.size(); i++) {
 #ifdef EMU_ASAN
-    for (int i = 0; i < count; i++)
-        __asan_unpoison_memory_region(fibers[(size_t)i].stack, STACK);
-#else
-    (void)count;
+        __asan_unpoison_memory_region(fibers[i].stack, STACK);
 #endif
+        idle.push_back((int)i);
+    }
 }
 
 }

@@ -13,9 +13,10 @@ namespace emu {
 /* -- fiber.cc: stacks, and switching between them. The host's own stack is fiber -1. -- */
 
 const int HOST = -1;
-void fibers_prepare(int count, void (*start)(int fiber));    /* fiber i begins in start(i), which never returns */
+void fibers_begin(void (*start)(void));                      /* fibers will begin in start, which never returns */
+int fiber_new(void);                                         /* one that will begin when it is switched to */
 void fiber_switch(int from, int to, bool from_is_done);
-void fibers_forget(int count);                               /* discards fibers that have not ended */
+void fibers_forget(void);                                    /* discards fibers that have not ended */
 const size_t FIBER_STACK = 256 * 1024;
 extern const char *running_stack;                            /* of the running fiber; NULL: of the host */
 /* Returns whether the address is on the stack of the running fiber. */
@@ -33,6 +34,7 @@ struct copy_16 {
 
 struct thread {
     location where;
+    int fiber;                           /* HOST: it has not begun */
     state at;
     int line;                            /* where it waits */
     /* a collective of its warp: */
@@ -82,6 +84,7 @@ void give_up(void);                              /* leaves the launch; does not 
 
 const size_t TAIL = 64;                          /* guard bytes after each array */
 void shared_begin(void);                         /* a block begins: no arrays */
+void shared_free(void);                          /* frees the arrays of earlier blocks if they are large */
 void shared_end(void);                           /* checks the guards */
 void device_check(void);                         /* after a launch: checks the guards of device memory */
 int device_in_use(void);
@@ -91,6 +94,7 @@ bool is_pinned(const void *memory, size_t bytes);
 
 void race_region(const void *base, size_t bytes, bool shared);
 void race_region_end(const void *base);
+void race_region_rest(const void *base);         /* a block ended: no access is allowed until race_region */
 void race_launch(void);
 void race_block(void);
 void race_barrier(void);                         /* all threads of the block have reached it */

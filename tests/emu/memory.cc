@@ -11,6 +11,7 @@
 namespace emu {
 
 static const unsigned char POISON = 0xff, TAIL_BYTE = 0xfb;
+static const size_t SPARE_MAX = 256 * 1024;
 
 struct array {
     const void *key;
@@ -21,18 +22,26 @@ struct array {
 };
 
 static std::vector<array> arrays;                                /* of the running block */
+static std::vector<array> spare;                                 /* of earlier blocks, for the next ones of their kernels */
 static std::map<unsigned char *, size_t> device;                 /* allocations, without their guards */
 static size_t used;                                              /* bytes allocated on all devices, without pinned memory */
 static std::set<unsigned char *> pinned;                         /* allocations that the host can access, too */
 
+static size_t room_of(size_t bytes) { return (bytes + 255) / 256 * 256 + TAIL; }
+
+/* Fills an array and its tail as before the first write. */
+static void refresh(unsigned char *data, size_t bytes)
+{
+    memset(data, POISON, bytes);
+    memset(data + bytes, TAIL_BYTE, room_of(bytes) - bytes);
+}
+
 static unsigned char *fresh(size_t bytes)
 {
-    size_t room = (bytes + 255) / 256 * 256 + TAIL;
     unsigned char *data = nullptr;
-    if (posix_memalign((void **)&data, 256, room))
+    if (posix_memalign((void **)&data, 256, room_of(bytes)))
         return nullptr;
-    memset(data, POISON, bytes);
-    memset(data + bytes, TAIL_BYTE, room - bytes);
+    refresh(data, bytes);
     return data;
 }
 
@@ -41,28 +50,57 @@ extern "C" void __asan_poison_memory_region(void const volatile *, size_t);
 extern "C" void __asan_unpoison_memory_region(void const volatile *, size_t);
 static void tail_close(unsigned char *data, size_t bytes) { __asan_poison_memory_region(data + bytes, TAIL); }
 static void tail_open(unsigned char *data, size_t bytes) { __asan_unpoison_memory_region(data + bytes, TAIL); }
+static void array_close(unsigned char *data, size_t bytes) { __asan_poison_memory_region(data, bytes + TAIL); }
+static void array_open(unsigned char *data, size_t bytes) { __asan_unpoison_memory_region(data, bytes + TAIL); }
 #else
 static void tail_close(unsigned char *, size_t) {}
 static void tail_open(unsigned char *, size_t) {}
+static void array_close(unsigned char *, size_t) {}
+static void array_open(unsigned char *, size_t) {}
 #endif
 
 static bool tail_whole(const unsigned char *data, size_t bytes)
 {
-    size_t end = (bytes + 255) / 256 * 256 + TAIL;
-    for (size_t i = bytes; i < end; i++)
-        if (data[i] != TAIL_BYTE)
-            return false;
-    return true;
+    const size_t tail = room_of(bytes) - bytes;             /* each byte is the first one */
+    return data[bytes] == TAIL_BYTE && !memcmp(data + bytes, data + bytes + 1, tail - 1);
 }
 
 void shared_begin(void)
 {
     for (array &a : arrays) {
-        race_region_end(a.data);
-        tail_open(a.data, a.bytes);
-        free(a.data);
+        race_region_rest(a.data);
+        array_close(a.data, a.bytes);
+        spare.push_back(a);
     }
     arrays.clear();
+}
+
+void shared_free(void)
+{
+    size_t bytes = 0;
+    for (array &a : spare)
+        bytes += a.bytes;
+    if (bytes <= SPARE_MAX)
+        return;
+    for (array &a : spare) {
+        race_region_end(a.data);
+        array_open(a.data, a.bytes);
+        free(a.data);
+    }
+    spare.clear();
+}
+
+/* Returns an array that an earlier block had under this key, as a new one; NULL: there is none. */
+static unsigned char *reused(const void *key, size_t bytes)
+{
+    auto one = std::find_if(spare.begin(), spare.end(), [=](const array &a) { return a.key == key && a.bytes == bytes; });
+    if (one == spare.end())
+        return nullptr;
+    unsigned char *data = one->data;
+    spare.erase(one);
+    array_open(data, bytes);
+    refresh(data, bytes);
+    return data;
 }
 
 void shared_end(void)
@@ -83,7 +121,9 @@ static void *array_of(const void *key, const char *name, size_t bytes, int line)
     for (array &a : arrays)
         if (a.key == key)
             return a.data;
-    array a = {key, name, fresh(bytes), bytes, line};
+    array a = {key, name, reused(key, bytes), bytes, line};
+    if (!a.data)
+        a.data = fresh(bytes);
     if (!a.data)
         abort();
     tail_close(a.data, bytes);

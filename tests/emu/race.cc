@@ -23,6 +23,7 @@ namespace emu {
 
 void race_region(const void *, size_t, bool) {}
 void race_region_end(const void *) {}
+void race_region_rest(const void *) {}
 void race_launch(void) {}
 void race_block(void) {}
 void race_barrier(void) {}
@@ -51,24 +52,27 @@ bool emu_races_seen(void) { return true; }
 
 namespace emu {
 
+/* An access in 16 bytes, so that the record of a cell is one line of the processor's cache. */
 struct access {
-    uint32_t launch;                             /* 0: none */
-    int block, thread;
-    uint32_t barriers, clock;                    /* time of the block; of the lane within its warp */
-    int line;                                    /* return address of the emulator's own access, otherwise 0 */
-    const void *site;
-};
+    uint32_t run, place;                         /* the number of the block's run, 0: none; see place_of */
+    uint32_t moment, clock;                      /* barriers of the block so far and the thread; time of the lane in its warp */
 
-struct cell_record {
+    int thread() const { return (int)(moment % THREADS); }
+    uint32_t barriers() const { return moment / THREADS; }
+    static const uint32_t THREADS = 1024;
+};
+static_assert(sizeof(access) == 16, "a record is a cache line");
+
+struct alignas(64) cell_record {
     access write, read[3];                       /* the last read, the last of another thread, the last of another warp */
 };
 
-/* Memory with one record per 2^shift bytes, initially 16: halved as soon as an access is smaller. */
+/* Memory with one record per 2^shift bytes: at most 16, and at most the size of the smallest access. */
 struct region {
     const unsigned char *base;
     size_t bytes;
     int shift;
-    bool shared;
+    bool shared, live;                           /* not live: a shared array of an earlier block (race_region_rest) */
     std::vector<cell_record> record;
 };
 
@@ -81,8 +85,12 @@ struct seen {
 typedef std::map<std::pair<int, int>, seen> knowledge;          /* by block and thread */
 
 static std::map<const unsigned char *, region> regions;
-static region *last_region, *other_region;      /* the two regions that were accessed last */
-static uint32_t launch_number = 0, launch_settled = 0, barriers;
+static region *recent[64];                      /* the regions that were accessed last, by address */
+
+/* Runs of blocks, counted over all launches: this one, the launch's first, and the last one that the stream has waited for. */
+static uint32_t run, first_run = 1, settled_run;
+static std::vector<int> blocks;                  /* of the launch's runs */
+static uint32_t barriers;
 static std::vector<uint32_t> clocks;             /* [thread][32]: its knowledge of the lanes of its warp */
 static std::map<int, knowledge> known;           /* by block */
 static std::unordered_map<const void *, knowledge> published;   /* by address */
@@ -90,34 +98,53 @@ static std::unordered_map<const void *, knowledge> published;   /* by address */
 void race_region(const void *base, size_t bytes, bool shared)
 {
     const unsigned char *start = (const unsigned char *)base;
-    last_region = other_region = nullptr;
-    regions[start] = {start, bytes, 4, shared, {}};
+    auto old = regions.find(start);
+    if (old != regions.end() && old->second.bytes == bytes && old->second.shared == shared && !old->second.live) {
+        old->second.live = true;
+        return;
+    }
+    std::fill(std::begin(recent), std::end(recent), nullptr);
+    regions[start] = {start, bytes, 4, shared, true, {}};
 }
 
 void race_region_end(const void *base)
 {
-    last_region = other_region = nullptr;
+    std::fill(std::begin(recent), std::end(recent), nullptr);
     regions.erase((const unsigned char *)base);
+}
+
+void race_region_rest(const void *base)
+{
+    auto one = regions.find((const unsigned char *)base);
+    if (one != regions.end())
+        one->second.live = false;
 }
 
 void race_launch(void)
 {
-    launch_number++;
+    first_run = run + 1;
+    blocks.clear();
     known.clear();
     published.clear();
 }
 
-void race_stream_waits(void) { launch_settled = launch_number; }
+void race_stream_waits(void) { settled_run = run; }
 
 void race_block(void)
 {
+    run++;
+    blocks.push_back(now.block_index);
     barriers = 0;
     clocks.assign((size_t)now.threads * 32, 0);
     for (size_t t = 0; t < (size_t)now.threads; t++)
         clocks[t * 32 + t % 32] = 1;
 }
 
-void race_barrier(void) { barriers++; }
+void race_barrier(void)
+{
+    if (++barriers > UINT32_MAX / access::THREADS)
+        found(0, "more barriers than the race detector can count");
+}
 
 void race_sync_warp(int first, unsigned mask)
 {
@@ -142,53 +169,54 @@ static inline bool region_has(const region *r, const unsigned char *address)
 
 static region *region_of(const unsigned char *address)
 {
-    if (region_has(last_region, address))
-        return last_region;
-    region *r = other_region;
-    if (!region_has(r, address)) {
+    region *&slot = recent[(uintptr_t)address / 256 % (sizeof recent / sizeof *recent)];
+    if (!region_has(slot, address)) {
         auto after = regions.upper_bound(address);
-        if (after == regions.begin())
+        if (after == regions.begin() || !region_has(&(--after)->second, address))
             return nullptr;
-        r = &(--after)->second;
-        if (!region_has(r, address))
-            return nullptr;
+        slot = &after->second;
     }
-    other_region = last_region;
-    return last_region = r;
+    return slot->live ? slot : nullptr;
 }
 
-/* Returns whether `old` is ordered before the current access of this thread. */
-static bool ordered(const access &old, int block, int thread)
+static int block_of(const access &a) { return blocks[a.run - first_run]; }     /* of an access of this launch */
+
+/* An access's place in the source: a line of the emulator's own access, or the return address relative to this program. */
+static uint32_t place_of(const void *site, int line)
 {
-    if (old.block == block) {
-        if (old.thread == thread || old.barriers < barriers)
-            return true;
-        return old.thread / 32 == thread / 32 && clocks[(size_t)thread * 32 + (size_t)old.thread % 32] >= old.clock;
-    }
-    auto mine = known.find(block);
+    return line ? (uint32_t)line << 1 | 1 : (uint32_t)((intptr_t)site - (intptr_t)&place_of) << 1;
+}
+
+static int line_of(uint32_t place) { return place & 1 ? (int)(place >> 1) : 0; }
+
+/* Returns whether an access of another block of this launch is ordered before the current access of this thread. */
+static bool published_before(const access &old, int thread)
+{
+    auto mine = known.find(now.block_index);
     if (mine == known.end())
         return false;
-    auto one = mine->second.lower_bound({old.block, 0});
-    for (; one != mine->second.end() && one->first.first == old.block; ++one) {
+    const int block = block_of(old);
+    auto one = mine->second.lower_bound({block, 0});
+    for (; one != mine->second.end() && one->first.first == block; ++one) {
         const seen &s = one->second;
-        bool covers = old.barriers < s.barriers || (old.thread == one->first.second && old.barriers == s.barriers);
+        bool covers = old.barriers() < s.barriers || (old.thread() == one->first.second && old.barriers() == s.barriers);
         if (covers && (s.by == thread || barriers > s.at))
             return true;
     }
     return false;
 }
 
-static std::string name_of(const access &a)
+static std::string name_of(uint32_t place)
 {
-    static std::map<const void *, std::string> names;
-    if (a.line)
-        return "line " + std::to_string(a.line);
-    std::string &name = names[a.site];
+    static std::map<uint32_t, std::string> names;
+    if (line_of(place))
+        return "line " + std::to_string(line_of(place));
+    std::string &name = names[place];
     if (!name.empty())
         return name;
     Dl_info info;
     char command[1024], answer[512] = "";
-    const char *site = (const char *)a.site - 1;
+    const char *site = (const char *)&place_of + (int32_t)place / 2 - 1;
     if (dladdr(site, &info) && info.dli_fname) {
         snprintf(command, sizeof command, "addr2line -e '%s' 0x%lx 2>/dev/null", info.dli_fname,
                  (unsigned long)(site - (const char *)info.dli_fbase));
@@ -201,7 +229,7 @@ static std::string name_of(const access &a)
     }
     const char *colon = strrchr(answer, ':');
     if (!colon || colon[1] == '?' || colon[1] == '0')
-        snprintf(answer, sizeof answer, "address %p", a.site);
+        snprintf(answer, sizeof answer, "address %p", (const void *)(site + 1));
     else
         snprintf(answer, sizeof answer, "line %d", atoi(colon + 1));
     return name = answer;
@@ -209,25 +237,30 @@ static std::string name_of(const access &a)
 
 static void tell(const region &r, size_t index, const access &old, bool old_writes, const access &fresh, bool writes)
 {
-    std::string between = name_of(old) + (old_writes ? " (write)" : " (read)") + " and " + name_of(fresh) +
+    std::string between = name_of(old.place) + (old_writes ? " (write)" : " (read)") + " and " + name_of(fresh.place) +
                           (writes ? " (write)" : " (read)");
     if (strstr(emu_findings(), between.c_str()))
         return;                                  /* once per pair of lines */
     finding_add("race in %s memory, byte %zu of %zu: %s, block %d thread %d and block %d thread %d",
-                r.shared ? "shared" : "device", index << r.shift, r.bytes, between.c_str(), old.block, old.thread, fresh.block,
-                fresh.thread);
+                r.shared ? "shared" : "device", index << r.shift, r.bytes, between.c_str(), block_of(old), old.thread(),
+                block_of(fresh), fresh.thread());
 }
 
-static bool before(const access &old, const access &fresh)
+/* Returns whether `old` is ordered before the current access. Runs before `since` are over. */
+static inline bool before(const access &old, const access &fresh, uint32_t since)
 {
-    return old.launch != fresh.launch || ordered(old, fresh.block, fresh.thread);
+    if (old.run != fresh.run)
+        return old.run < since || published_before(old, fresh.thread());
+    const uint32_t thread = old.moment % access::THREADS, self = fresh.moment % access::THREADS;
+    return old.moment < fresh.moment - self || thread == self ||
+           (thread / 32 == self / 32 && clocks[(size_t)self * 32 + thread % 32] >= old.clock);
 }
 
 static void tell_unwritten(const access &fresh)
 {
-    std::string what = "shared memory that nobody wrote is read in " + name_of(fresh);
+    std::string what = "shared memory that nobody wrote is read in " + name_of(fresh.place);
     if (!strstr(emu_findings(), what.c_str()))
-        finding_add("block %d, thread %d: %s", fresh.block, fresh.thread, what.c_str());
+        finding_add("block %d, thread %d: %s", block_of(fresh), fresh.thread(), what.c_str());
 }
 
 /* A launch that may be early, before pdl_wait: launches since the stream last waited may all still run, so the kernel must
@@ -235,45 +268,47 @@ static void tell_unwritten(const access &fresh)
 static void check_early(const region &r, const cell_record &p, const access &fresh, bool write)
 {
     if (write)
-        found(fresh.line, "writes device memory before pdl_wait, in %s", name_of(fresh).c_str());
-    if (p.write.launch > launch_settled && p.write.launch < launch_number)
-        found(fresh.line, "reads before pdl_wait, in %s, what an earlier launch wrote to %zu bytes of device memory",
-              name_of(fresh).c_str(), r.bytes);
+        found(line_of(fresh.place), "writes device memory before pdl_wait, in %s", name_of(fresh.place).c_str());
+    if (p.write.run > settled_run && p.write.run < first_run)
+        found(line_of(fresh.place), "reads before pdl_wait, in %s, what an earlier launch wrote to %zu bytes of device memory",
+              name_of(fresh.place).c_str(), r.bytes);
 }
 
-static void note(region &r, size_t index, const access &fresh, bool write)
+static inline void note(region &r, size_t index, const access fresh, bool write)
 {
     cell_record &p = r.record[index];
-    if (r.shared && !write && !p.write.launch)
+    const uint32_t since = r.shared ? run : first_run;      /* a block's shared array may have records of earlier blocks */
+    if (r.shared && !write && p.write.run != run)
         tell_unwritten(fresh);
     if (!r.shared && now.early && !self()->early_waited)
         check_early(r, p, fresh, write);
-    if (!before(p.write, fresh))
+    if (!before(p.write, fresh, since))
         tell(r, index, p.write, true, fresh, write);
     if (write) {
         for (const access &old : p.read)
-            if (!before(old, fresh))
+            if (!before(old, fresh, since))
                 tell(r, index, old, false, fresh, true);
         p.write = fresh;
-        p.read[0].launch = p.read[1].launch = p.read[2].launch = 0;
+        p.read[0].run = p.read[1].run = p.read[2].run = 0;
         return;
     }
     const access &last = p.read[0];
-    if (last.launch == fresh.launch && (last.thread != fresh.thread || last.block != fresh.block)) {
+    if (last.run >= since && (last.run != fresh.run || last.thread() != fresh.thread())) {
         p.read[1] = last;
-        if (last.thread / 32 != fresh.thread / 32 || last.block != fresh.block)
+        if (last.run != fresh.run || last.thread() / 32 != fresh.thread() / 32)
             p.read[2] = last;
     }
     p.read[0] = fresh;
 }
 
-static void refine(region &r)
+/* Makes records of 2^shift bytes. */
+static void refine(region &r, int shift)
 {
-    std::vector<cell_record> finer(r.record.size() * 2);
-    for (size_t i = 0; i < r.record.size(); i++)
-        finer[2 * i] = finer[2 * i + 1] = r.record[i];
+    std::vector<cell_record> finer(((r.bytes + 15) / 16) << (4 - shift));
+    for (size_t i = 0; i < finer.size() && !r.record.empty(); i++)
+        finer[i] = r.record[i >> (r.shift - shift)];
     r.record.swap(finer);
-    r.shift--;
+    r.shift = shift;
 }
 
 typedef std::vector<std::pair<const unsigned char *, const unsigned char *>> ranges;
@@ -301,45 +336,43 @@ static const ranges &constants(void)
     return all;
 }
 
-/* Memory outside all regions: the emulator's own, which kernels read by threadIdx and the like; arguments; constants; or the
- * host's. */
-static void check_host(const unsigned char *start, size_t bytes, bool write, const void *site, int line)
+/* The emulator's own memory, which kernels read by threadIdx and the like, and the launch's arguments. */
+static inline bool is_emulators(const unsigned char *start)
 {
     const unsigned char *threads = (const unsigned char *)now.thread_of;
-    if (!write && (start == (const unsigned char *)&here ||
-                   (start >= threads && start < threads + now.threads * sizeof(thread)) ||
-                   (start >= now.arguments && start < now.arguments + now.argument_bytes) || lies_in(constants(), start)))
+    return start == (const unsigned char *)&here || (start >= threads && start < threads + now.threads * sizeof(thread)) ||
+           (start >= now.arguments && start < now.arguments + now.argument_bytes);
+}
+
+/* Memory outside all regions: constants, or the host's. */
+static void check_host(const unsigned char *start, size_t bytes, bool write, const void *site, int line)
+{
+    if (!write && lies_in(constants(), start))
         return;
     if (lies_in(allowed, start))
         return;
-    access one = access();
-    one.line = line;
-    one.site = site;
-    found(line, "%s %zu bytes of the host's memory in %s", write ? "writes" : "reads", bytes, name_of(one).c_str());
+    found(line, "%s %zu bytes of the host's memory in %s", write ? "writes" : "reads", bytes,
+          name_of(place_of(site, line)).c_str());
 }
 
 void race_access(const void *address, size_t bytes, bool write, const void *site, int line)
 {
     const unsigned char *start = (const unsigned char *)address;
-    if (now.self == HOST || !bytes || fiber_owns(address))
+    if (now.self == HOST || !bytes || fiber_owns(address) || (!write && is_emulators(start)))
         return;
     region *r = region_of(start);
     if (!r)
         return check_host(start, bytes, write, site, line);
     size_t offset = (size_t)(start - r->base);
-    if (offset + bytes > r->bytes) {
-        access here_and_now = access();
-        here_and_now.line = line;
-        here_and_now.site = site;
+    const uint32_t place = place_of(site, line);
+    if (offset + bytes > r->bytes)
         found(line, "%s %zu bytes past the end of %zu bytes of %s memory in %s", write ? "writes" : "reads",
-              offset + bytes - r->bytes, r->bytes, r->shared ? "shared" : "device", name_of(here_and_now).c_str());
-    }
-    if (r->record.empty())
-        r->record.resize((r->bytes + 15) / 16);
-    while ((offset | bytes) & (((size_t)1 << r->shift) - 1))
-        refine(*r);
-    access fresh = {launch_number, now.block_index, now.self, barriers,
-                    clocks[(size_t)now.self * 32 + (size_t)now.self % 32], line, site};
+              offset + bytes - r->bytes, r->bytes, r->shared ? "shared" : "device", name_of(place).c_str());
+    const int shift = __builtin_ctzll(offset | bytes | 1u << r->shift);
+    if (shift < r->shift || r->record.empty())
+        refine(*r, shift);
+    const access fresh = {run, place, barriers * access::THREADS + (uint32_t)now.self,
+                          clocks[(size_t)now.self * 32 + (size_t)now.self % 32]};
     for (size_t i = offset >> r->shift; i < (offset + bytes) >> r->shift; i++)
         note(*r, i, fresh, write);
 }
@@ -360,8 +393,8 @@ void race_no_cache(const void *address, int line)
         return;
     size_t offset = (size_t)((const unsigned char *)address - r->base);
     for (size_t i = offset >> r->shift; i < (offset + 16) >> r->shift; i++)
-        if (r->record[i].write.launch == launch_number)
-            found(line, "ld128 of memory that this launch wrote, at %s", name_of(r->record[i].write).c_str());
+        if (r->record[i].write.run >= first_run)
+            found(line, "ld128 of memory that this launch wrote, at %s", name_of(r->record[i].write.place).c_str());
 }
 
 /* Publishes this thread's knowledge at the address, and adds the knowledge published there to the thread's. */
