@@ -341,7 +341,7 @@ static int read_rope(const json_t *config, const struct arch *arch, struct hpara
     if (set_rotary(config, arch, partial, s, err))
         return -1;
     if (!rope)
-        return arch->rope_required ? config_refuse(config, holder, err, "a %s model needs it", arch->model_type) : 0;
+        return arch->rope_required ? config_refuse(config, holder, err, "models of family %s need it", arch->model_type) : 0;
     if (!json_is_object(rope))
         return config_refuse(config, holder, err, "it must be an object");
     if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention")) {

@@ -32,10 +32,10 @@ static const char *config_name(const struct checkpoint *cp) { return cp->config_
 
 static bool is_head(const struct conversion *c) { return c->facts.head.kind != HEAD_NONE; }
 
-/* Writes "olmoe model" or "draft head (eagle1)" to `out` and returns it. */
+/* Writes "model of family olmoe" or "draft head (eagle1)" to `out` and returns it. */
 static const char *what_name(const struct conversion *c, char out[64])
 {
-    snprintf(out, 64, is_head(c) ? "draft head (%s)" : "%s model", c->facts.shape.family);
+    snprintf(out, 64, is_head(c) ? "draft head (%s)" : "model of family %s", c->facts.shape.family);
     return out;
 }
 
@@ -207,9 +207,9 @@ int conversion_check_left_over(struct conversion *c, struct err *err)
         if (is_head(c))
             return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a draft head (%s); it is of another kind, or has "
                            "parts that are not supported", file, source->name, c->facts.shape.family);
-        return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; %s is of another "
-                       "model, or this one has parts that are not supported", file, source->name,
-                       c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));
+        return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a model of %d layers of family %s; %s is of "
+                       "another model, or this one has parts that are not supported", file, source->name,
+                       c->facts.shape.layers, c->facts.shape.family, config_name(c->checkpoint));
     }
     return 0;
 }

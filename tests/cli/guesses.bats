@@ -104,7 +104,7 @@ END
     mv lacking.safetensors lacking/model-00002-of-00002.safetensors
     run moe-convert lacking -o x.moe
     assert_trouble moe-convert
-    [[ $output == *'tensor mtp.norm.weight is missing; a qwen3_next model needs it for predict.0.final_norm'* ]]
+    [[ $output == *'tensor mtp.norm.weight is missing; a model of family qwen3_next needs it for predict.0.final_norm'* ]]
 }
 
 @test "the attention of K-EXAONE's predictor is read from config.json" {

@@ -267,13 +267,13 @@ static void write_changed(const char *path, enum change change, const char *whic
 
 static const struct { enum change change; const char *which, *says; } MISFITS[] = {
     {DROP, "model.layers.1.self_attn.k_proj.weight",
-     "tensor model.layers.1.self_attn.k_proj.weight is missing; a olmoe model needs it"},
+     "tensor model.layers.1.self_attn.k_proj.weight is missing; a model of family olmoe needs it"},
     {DROP, "model.layers.1.mlp.experts.2.up_proj.weight", "mlp.experts.2.up_proj.weight is missing"},
     {WIDEN, "model.layers.0.self_attn.o_proj.weight", "model.safetensors: tensor model.layers.0.self_attn.o_proj.weight "
      "has shape [12][48]; config.json requires [24][24]"},
     {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight is I32; supported are F32, F16 and BF16"},
     {ADD, "model.layers.0.mlp.shared_expert_gate.weight",
-     "shared_expert_gate.weight has no place in a olmoe model of 2 layers"},
+     "shared_expert_gate.weight has no place in a model of 2 layers of family olmoe"},
     {ADD, "model.layers.2.input_layernorm.weight", "model.layers.2.input_layernorm.weight has no place"},
 };
 
@@ -374,8 +374,8 @@ static void predictors_are_known_by_what_joins(void **state)
 {
     (void)state;
     static const struct { const char *which, *says; } misfits[] = {
-        {"model.layers.2.eh_proj.weight", "has no place in a olmoe model of 2 layers"},
-        {"model.layers.3.enorm.weight", "tensor model.layers.3.enorm.weight is missing; a olmoe model needs it for "
+        {"model.layers.2.eh_proj.weight", "has no place in a model of 2 layers of family olmoe"},
+        {"model.layers.3.enorm.weight", "tensor model.layers.3.enorm.weight is missing; a model of family olmoe needs it for "
          "predict.1.embed_norm"},
         {"model.layers.3.mlp.experts.1.up_proj.weight", "experts.1.up_proj.weight is missing"}};
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
