@@ -51,6 +51,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
+#include "kernels/linear.h"
 #include "kernels/plain/glu.h"
 #include "kernels/route.h"
 
@@ -83,9 +84,11 @@ struct expert_ffn_args {
     const struct stop *stop;             /* once it is requested, out, inner and partial may be incomplete; NULL: none */
 };
 
-/* route_score, route_select and expert_ffn, one after the other, with their bits: select reads the scores or logits of score,
- * and ffn the experts of select (and as a rule its weights). rows are the same in all three, slots is top_k. */
+/* The product of the router, route_score, route_select and expert_ffn, one after the other, with their bits: score reads the
+ * results of the product, select the scores or logits of score, and ffn the experts of select (and as a rule its weights). rows
+ * are the same in all of them, slots is top_k. linear.rows 0: the logits have been computed. */
 struct routed_ffn_args {
+    struct norm_linear_args logits;
     struct route_score_args score;
     struct route_select_args select;
     struct expert_ffn_args ffn;

@@ -39,6 +39,7 @@
 
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
+#include "kernels/rows.h"
 
 struct linear_args {
     struct buffer in, weight, bias, out, operand, ahead;
@@ -47,6 +48,13 @@ struct linear_args {
     bool slab;                           /* the rows are a slab */
     float scale;                         /* 0: no scale */
     int rows, inputs, outputs, in_stride, out_stride;
+};
+
+/* A norm and the product that reads its result, one after the other, with their bits: `out` of the norm is `in` of the product,
+ * and gets its values, too. `out` of the product must not overlap `in` of the norm. norm.rows 0: only the product. */
+struct norm_linear_args {
+    struct norm_args norm;
+    struct linear_args linear;
 };
 
 #endif

@@ -61,11 +61,27 @@ struct device_ops {
     /* For devices that compute sparse attention; NULL on others. */
     void (*index)(struct queue *, const struct index_args *);
     void (*routed_ffn)(struct queue *, const struct routed_ffn_args *);    /* NULL: ops_routed_ffn_in_turn */
+    void (*norm_linear)(struct queue *, const struct norm_linear_args *);  /* NULL: ops_norm_linear calls both */
 };
+
+static inline void ops_norm_linear_in_turn(const struct device_ops *ops, struct queue *queue,
+                                           const struct norm_linear_args *args)
+{
+    if (args->norm.rows)
+        ops->norm(queue, &args->norm);
+    ops->linear(queue, &args->linear);
+}
+
+static inline void ops_norm_linear(const struct device_ops *ops, struct queue *queue, const struct norm_linear_args *args)
+{
+    (ops->norm_linear ? ops->norm_linear(queue, args) : ops_norm_linear_in_turn(ops, queue, args));
+}
 
 static inline void ops_routed_ffn_in_turn(const struct device_ops *ops, struct queue *queue,
                                           const struct routed_ffn_args *args)
 {
+    if (args->logits.linear.rows)
+        ops_norm_linear(ops, queue, &args->logits);
     ops->route_score(queue, &args->score);
     ops->route_select(queue, &args->select);
     ops->expert_ffn(queue, &args->ffn);

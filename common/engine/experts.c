@@ -14,18 +14,26 @@ static struct buffer router_logits(const struct layer *at)
         ? layer_rows_from(at->space->router_logits, at->first, shape->router.experts) : at->routing.score;
 }
 
-static void make_logits(const struct layer *at)
+/* Returns the router's product, with the norm of its input, which is the layer's (`enters`: not computed yet) or its own. If
+ * the layer's norm is not part of it, computes that. */
+static struct norm_linear_args enter_logits(const struct layer *at, bool enters)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     const struct matrix *router = &at->weights->router;
-    if (shape->router.norm)
-        layer_norm(space, space->x, at->weights->router_norm, (struct buffer){0, 0}, space->router_normed, at->rows->rows);
-    space->ops->linear(space->queue, &(struct linear_args){
+    struct norm_linear_args args = {.linear = {
         .in = shape->router.norm ? space->router_normed : space->normed, .weight = router->data,
         .bias = at->weights->router_bias, .out = router_logits(at), .operand = space->operand, .format = router->format,
         .scale = shape->router.logit_scale, .rows = at->rows->rows, .inputs = shape->hidden,
-        .outputs = hparams_choices(shape), .in_stride = shape->hidden, .out_stride = hparams_choices(shape)});
+        .outputs = hparams_choices(shape), .in_stride = shape->hidden, .out_stride = hparams_choices(shape)}};
+    if (enters && !shape->router.norm)
+        args.norm = layer_enter_norm(at, at->weights, true, space->normed);
+    if (enters && !args.norm.rows)
+        layer_enter(at, at->weights, true, space->normed);
+    if (shape->router.norm)
+        args.norm = layer_norm_args(space, space->x, at->weights->router_norm, (struct buffer){0, 0}, space->router_normed,
+                                    at->rows->rows);
+    return args;
 }
 
 static struct route_score_args score_args(const struct layer *at)
@@ -249,16 +257,18 @@ static int select_routed(const struct layer *at, bool limited, struct err *err)
     return measured ? oracle_compare(at, at->reconstruction, err) : 0;
 }
 
-static int routed_ffn(const struct layer *at, struct err *err)
+/* Runs the router and its experts; enters: after the norm of the layer's input. */
+static int routed_ffn(const struct layer *at, bool enters, struct err *err)
 {
     bool limited = false;
     for (int i = 0; i < at->texts && !limited; i++)
         limited = is_limited(at, at->text[i].plan);
     struct routed_ffn_args route = {
-        .score = score_args(at), .select = select_args(at, limited ? at->routing.mask : (struct buffer){0, 0})};
-    make_logits(at);
+        .logits = enter_logits(at, enters), .score = score_args(at),
+        .select = select_args(at, limited ? at->routing.mask : (struct buffer){0, 0})};
     if (routes_with_experts(at, limited))
         return run_experts(at, &route, err);
+    ops_norm_linear(at->space->ops, at->space->queue, &route.logits);
     at->space->ops->route_score(at->space->queue, &route.score);
     if (select_routed(at, limited, err))
         return -1;
@@ -342,7 +352,7 @@ static int apart_ffn(const struct layer *layer, struct err *err)
     layer_norm_branch(layer, weights->shared_out_norm, none, space->beside);
     clear_branch(layer);
     layer_norm(space, space->x, weights->experts_norm, none, space->normed, layer->rows->rows);
-    if (routed_ffn(layer, err))
+    if (routed_ffn(layer, false, err))
         return -1;
     layer_norm_branch(layer, weights->experts_out_norm, space->beside, space->branch);
     return 0;
@@ -358,9 +368,9 @@ int layer_ffn(const struct layer *layer, struct err *err)
         if (apart_ffn(layer, err))
             return -1;
     } else {
-        if (!shape->parallel)
+        if (!shape->parallel && !experts)
             layer_enter(layer, layer->weights, true, space->normed);
-        if (experts ? routed_ffn(layer, err)
+        if (experts ? routed_ffn(layer, !shape->parallel, err)
                     : dense_ffn(layer, shape->dense_inner, (struct buffer){0, 0}, scale_of(space), 0, err))
             return -1;
         if (experts && shape->shared_inner && shared_ffn(layer, err))

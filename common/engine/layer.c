@@ -4,13 +4,20 @@
 #include "common/engine/indexer.h"
 #include "common/engine/peers.h"
 
+struct norm_args layer_norm_args(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias,
+                                 struct buffer out, int rows)
+{
+    const struct hparams *shape = space->shape;
+    return (struct norm_args){
+        .in = in, .weight = weight, .bias = bias, .out = out, .epsilon = shape->norm_epsilon, .center = shape->layer_norm,
+        .rows = rows, .parts = 1, .width = shape->hidden, .in_stride = shape->hidden, .out_stride = shape->hidden};
+}
+
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
                 int rows)
 {
-    const struct hparams *shape = space->shape;
-    space->ops->norm(space->queue, &(struct norm_args){
-        .in = in, .weight = weight, .bias = bias, .out = out, .epsilon = shape->norm_epsilon, .center = shape->layer_norm,
-        .rows = rows, .parts = 1, .width = shape->hidden, .in_stride = shape->hidden, .out_stride = shape->hidden});
+    const struct norm_args args = layer_norm_args(space, in, weight, bias, out, rows);
+    space->ops->norm(space->queue, &args);
 }
 
 static void copy_scaled(const struct workspace *space, struct buffer in, struct buffer add, float scale, struct buffer out,
@@ -21,16 +28,41 @@ static void copy_scaled(const struct workspace *space, struct buffer in, struct 
         .width = space->shape->hidden});
 }
 
-void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out)
+struct norm_args layer_enter_norm(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out)
 {
     const struct workspace *space = layer->space;
     const struct hparams *shape = space->shape;
     const bool second = ffn && !shape->parallel;
-    if (shape->norms == NORM_AFTER)
-        copy_scaled(space, space->x, (struct buffer){0, 0}, 0, out, layer->rows->rows);
+    return layer_norm_args(space, space->x, second ? weights->ffn_norm : weights->attention_norm,
+                           second ? weights->ffn_norm_bias : weights->attention_norm_bias, out,
+                           shape->norms == NORM_AFTER ? 0 : layer->rows->rows);
+}
+
+void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out)
+{
+    const struct workspace *space = layer->space;
+    const struct norm_args norm = layer_enter_norm(layer, weights, ffn, out);
+    if (norm.rows)
+        space->ops->norm(space->queue, &norm);
     else
-        layer_norm(space, space->x, second ? weights->ffn_norm : weights->attention_norm,
-                   second ? weights->ffn_norm_bias : weights->attention_norm_bias, out, layer->rows->rows);
+        copy_scaled(space, space->x, (struct buffer){0, 0}, 0, out, layer->rows->rows);
+}
+
+/* Returns whether attention itself computes its input. */
+static bool enters(const struct layer *layer) { return !layer->reads.address && !layer->space->shape->parallel; }
+
+/* Runs the first product of attention, after the norm of its input. */
+static int enter_and_project(const struct layer *layer, const struct linear_args *args, struct err *err)
+{
+    const struct workspace *space = layer->space;
+    struct norm_linear_args both = {layer_enter_norm(layer, layer->weights, false, space->normed), *args};
+    if (enters(layer) && both.norm.rows && !peers_divides(layer->divided, args->weight.bytes)) {
+        ops_norm_linear(space->ops, space->queue, &both);
+        return 0;
+    }
+    if (enters(layer))
+        layer_enter(layer, layer->weights, false, space->normed);
+    return layer_linear(layer, args, err);
 }
 
 void layer_scale(const struct layer *layer)
@@ -169,7 +201,7 @@ static void write_all(const struct layer *layer, const struct kv_write_args *all
     }
 }
 
-/* Computes queries in space->qkv, keys and values in the caches. */
+/* Computes the layer's input, queries in space->qkv, keys and values in the caches. */
 static int make_qkv(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;
@@ -184,7 +216,7 @@ static int make_qkv(const struct layer *layer, struct err *err)
     struct linear_args all = projection(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv,
                                         space->qkv_width);
     all.ahead = weights->out.data;
-    if (layer_linear(layer, &all, err) ||
+    if (enter_and_project(layer, &all, err) ||
         (weights->v.data.address && layer_project_divided(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v,
                                                           space->qkv_width, err)))
         return -1;
@@ -231,6 +263,8 @@ static int make_latent_qkv(const struct layer *layer, struct err *err)
     int q_rank = shape->attention.q_rank, kv_rank = shape->attention.kv_rank, rotary = shape->rope.rotary;
     struct buffer none = {0, 0}, key = layer_row_part(space->latent_kv, kv_rank);
 
+    if (enters(layer))
+        layer_enter(layer, weights, false, space->normed);
     if (q_rank) {
         layer_project(layer, space->normed, hidden, &weights->q_a, weights->q_a_bias, space->latent_q, q_rank);
         latent_norm(layer, space->latent_q, weights->q_a_norm, q_rank, q_rank);
@@ -307,8 +341,6 @@ int layer_attention(const struct layer *layer, struct err *err)
     const bool apart = space->branch.address != 0;
     const float scale = apart ? 0 : shape->residual_scale, values = shape->attention.value_scale;
 
-    if (!layer->reads.address && !shape->parallel)
-        layer_enter(layer, weights, false, space->normed);
     if ((shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer, err))
         return -1;
     for (int i = 0; i < layer->texts; i++) {

@@ -74,6 +74,9 @@ struct layer {
 /* Writes the input of attention, or with `ffn` of the feed-forward network, to `out`: a norm of x, or x itself (NORM_AFTER). */
 void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
 
+/* Returns the norm that layer_enter computes. rows 0: layer_enter copies x. */
+struct norm_args layer_enter_norm(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
+
 /* out = the norm of space->branch, plus `add` (none: 0). */
 void layer_norm_branch(const struct layer *layer, struct buffer norm, struct buffer add, struct buffer out);
 
@@ -109,7 +112,9 @@ int layer_project_divided(const struct layer *layer, struct buffer in, int in_st
 struct buffer layer_row_part(struct buffer rows, int first);
 struct buffer layer_rows_from(struct buffer rows, int first, int stride);
 
-/* out = the norm of `rows` rows. */
+/* out = the norm of `rows` rows; _args returns the arguments of that operation. */
+struct norm_args layer_norm_args(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias,
+                                 struct buffer out, int rows);
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
                 int rows);
 

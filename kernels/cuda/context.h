@@ -17,6 +17,8 @@ enum cuda_switch {
     CUDA_TREE = 4,                  /* TREE: blocks of attention that read a chunk once for several rows (attention.cu) */
     CUDA_SUM = 8,                   /* SUM: the sum over slots in the launch of down (expert_ffn.cu) */
     CUDA_ROUTE = 32,                /* ROUTE: scores, choice and grouping in one launch (routed_ffn.cu) */
+    CUDA_NORM = 64,                 /* NORM: norms in the launch of the product after them (norm_linear.cu, routed_ffn.cu) */
+    CUDA_LOGITS = 128,              /* LOGITS: the router's product in the launch of scores and choice (routed_ffn.cu) */
     CUDA_CHOICE = 16,               /* CHOICE: choosing and ranking tokens for the host's loop (plugin.h) */
 };
 

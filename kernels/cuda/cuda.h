@@ -62,6 +62,7 @@ void cuda_norm(struct queue *, const struct norm_args *);
 void cuda_clamp(struct queue *, const struct clamp_args *);
 void cuda_gather(struct queue *, const struct gather_args *);
 void cuda_linear(struct queue *, const struct linear_args *);
+void cuda_norm_linear(struct queue *, const struct norm_linear_args *);
 void cuda_rope(struct queue *, const struct rope_args *);
 void cuda_kv_write(struct queue *, const struct kv_write_args *);
 void cuda_qkv(struct queue *, const struct qkv_args *);

@@ -5,68 +5,64 @@
  * A narrow matrix (the output projection of attention, a router) has too few units for all processors: there each unit has
  * several blocks, each a run of its slices, as far as the context's scratch goes. A block that has read its weights prefetches
  * its part of what a later launch reads (`ahead`). Slabs go another way (slab_linear.cu). */
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/slab.h"
-#include "kernels/cuda/tile.h"
 
 template <int FORMAT, bool FEW>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     linear_kernel(struct linear_args a, struct tile_cut cut, const int32_t *live)
 {
     SHARED_DYN(struct tile_memory, memory);
-    const unsigned char *weight = device_pointer<unsigned char>(a.weight);
-    weight += unit_bytes_of(FORMAT, a.inputs) * (size_t)blockIdx.x;
+    const unsigned char *weight = product_weights<FORMAT>(a);
     if (blockIdx.y == 0)
         tile_prefetch<FORMAT>(weight, a.inputs, cut, spread_slice(cut));
     in_turn();
-    int unit = (int)blockIdx.x, first = (int)blockIdx.y * cut.rows, left = live_rows(live, a.rows) - first;
-    int o = unit * UNIT_OUTPUTS + lane_id();
+    int first = (int)blockIdx.y * cut.rows, left = live_rows(live, a.rows) - first, o = product_output();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.in_stride, a.inputs,
                          left < cut.rows ? left : cut.rows, blockIdx.y == 0};
     if (left < 1)
         return;
-    if (threadIdx.x < TILE_TOKENS_MAX)
-        memory->row[threadIdx.x] = first + (int)threadIdx.x;
-    __syncthreads();
-    const bool joins = tile_product<FORMAT, true, FEW>::run(weight, in, cut, memory);
-    if (blockIdx.y == 0)
-        prefetch_part(a.ahead, blockIdx.z * gridDim.x + blockIdx.x, gridDim.x * gridDim.z);
-    if (!joins)
-        return;
-    for (int token = warp_id(); token < in.count && o < a.outputs; token += TILE_WARPS) {
-        float *out = device_pointer<float>(a.out) + (int64_t)(first + token) * a.out_stride + o;
-        float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
-        if (a.bias.address)
-            y = y + device_pointer<float>(a.bias)[o];
-        if (a.scale != 0)
-            y = y * a.scale;
-        *out = a.add ? y + *out : y;
-    }
+    product_unit<FORMAT, FEW>(a, weight, in, cut, first, o, memory);
 }
 
 static_assert((int)CONTEXT_TICKETS >= (int)TILE_NARROW, "a ticket for each unit that is spread");
+
+bool product_leaves_parts(const struct cuda_context *context, const struct linear_args *a, int64_t tiles, struct tile_cut *cut)
+{
+    int slices = (a->inputs + cut->width - 1) / cut->width;
+    uint64_t bytes = (uint64_t)tiles * (unsigned)slices * (unsigned)cut->rows * UNIT_OUTPUTS * sizeof(float);
+    if (a->format == FORMAT_F32 || format_quantised(a->format) || !context->tickets || bytes > context->scratch.bytes)
+        return false;
+    cut->parts = device_pointer<float>(context->scratch);
+    cut->tickets = context->tickets;
+    return true;
+}
 
 /* Chooses the blocks for each unit of a pass: as many as make TILE_NARROW in all, with at least one round of slices each. */
 static int spread(const struct cuda_context *context, const struct linear_args *a, int units, int passes, struct tile_cut *cut)
 {
     int slices = (a->inputs + cut->width - 1) / cut->width, rounds = (slices + TILE_WARPS - 1) / TILE_WARPS;
     int64_t tiles = (int64_t)units * passes, blocks = (TILE_NARROW + tiles - 1) / tiles;
-    uint64_t bytes = (uint64_t)tiles * (unsigned)slices * (unsigned)cut->rows * UNIT_OUTPUTS * sizeof(float);
-    if (a->format == FORMAT_F32 || format_quantised(a->format) || blocks < 2 || rounds < 2 || !context->tickets ||
-        bytes > context->scratch.bytes)
+    if (blocks < 2 || rounds < 2 || !product_leaves_parts(context, a, tiles, cut))
         return 1;
     int each = (rounds + (int)blocks - 1) / (int)blocks;
     cut->slices = each * TILE_WARPS;
-    cut->parts = device_pointer<float>(context->scratch);
-    cut->tickets = context->tickets;
     return (rounds + each - 1) / each;
+}
+
+struct tile_cut product_cut(const struct cuda_context *context, const struct linear_args *a, dim3 *grid)
+{
+    struct tile_cut cut = tile_whole(a->format, a->inputs, tile_rows(a->format, a->rows));
+    int units = (int)blocks_for(a->outputs, UNIT_OUTPUTS), passes = (int)blocks_for(a->rows, cut.rows);
+    cut.width = tile_width(a->format, a->inputs, units);
+    *grid = dim3((unsigned)units, (unsigned)passes, (unsigned)spread(context, a, units, passes, &cut));
+    return cut;
 }
 
 void cuda_linear(struct queue *queue, const struct linear_args *args)
 {
     struct linear_args a = *args;
-    const struct cuda_context *context = (const struct cuda_context *)queue->state;
-    int units = (int)blocks_for(args->outputs, UNIT_OUTPUTS);
-    struct tile_cut cut = tile_whole(args->format, args->inputs, tile_rows(args->format, args->rows));
+    dim3 grid;
     if (args->rows < 1)
         return;
     if (slab_takes(queue, args->slab, args->format)) {
@@ -76,10 +72,7 @@ void cuda_linear(struct queue *queue, const struct linear_args *args)
     if (format_quantised(args->format))
         cuda_quantise(queue, args->in, args->in_stride, args->rows, 1, args->inputs, (struct buffer){0, 0},
                       args->operand);
-    int passes = (int)blocks_for(args->rows, cut.rows);
-    cut.width = tile_width(args->format, args->inputs, units);
-    int blocks = spread(context, args, units, passes, &cut);
-    dim3 grid((unsigned)units, (unsigned)passes, (unsigned)blocks);
+    const struct tile_cut cut = product_cut((const struct cuda_context *)queue->state, args, &grid);
     a.ahead = cuda_ahead(queue, a.ahead);
     TILE_LAUNCH(linear_kernel, a.format, cut.rows, cuda_does(queue, CUDA_FEW), grid, cuda_stream(queue), a, cut,
                 cuda_live(queue));

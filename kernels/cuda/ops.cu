@@ -7,7 +7,7 @@ extern "C" const struct device_ops cuda_ops = {
     cuda_log_add, cuda_blend, cuda_blend_weights, cuda_top, cuda_choose, cuda_loop_draft, cuda_loop_facts, cuda_loop_accept,
     NULL, NULL, NULL,                   /* layers with a state (kernels/delta.h): not yet computed on GPUs */
     cuda_gated, NULL,                   /* sparse attention (kernels/index.h) */
-    cuda_routed_ffn,
+    cuda_routed_ffn, cuda_norm_linear,
 };
 
 extern "C" const struct learn_ops cuda_learn_ops = {

@@ -55,7 +55,7 @@ static void read_switches(struct plugin_device *device)
     static const struct { const char *name; enum cuda_switch what; } switches[] = {
         {"MOE_CUDA_NO_FEW", CUDA_FEW}, {"MOE_CUDA_NO_AHEAD", CUDA_AHEAD},
         {"MOE_CUDA_NO_TREE", CUDA_TREE}, {"MOE_CUDA_NO_SUM", CUDA_SUM}, {"MOE_CUDA_NO_CHOICE", CUDA_CHOICE},
-        {"MOE_CUDA_NO_ROUTE", CUDA_ROUTE}};
+        {"MOE_CUDA_NO_ROUTE", CUDA_ROUTE}, {"MOE_CUDA_NO_NORM", CUDA_NORM}, {"MOE_CUDA_NO_LOGITS", CUDA_LOGITS}};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         device->off |= getenv(switches[i].name) ? (unsigned)switches[i].what : 0;
     if (getenv("MOE_CUDA_NO_PDL"))

@@ -94,7 +94,8 @@ struct tile_cut {
     int rows;                           /* max rows of a tile, as passed to tile_bytes */
     int width, slices;                  /* inputs of a slice; slices of a block: all of a unit, or rounds of warps */
     float *parts;                       /* the sums of slices, [unit of a tile][slice][row][32 outputs]; NULL: not spread */
-    unsigned *tickets;                  /* [unit of a tile] counters of finished blocks; zeros before and after a launch */
+    unsigned *tickets;                  /* [unit of a tile] counters of finished blocks; zeros before and after a launch. NULL:
+                                         * parts are left for the kernel to join */
 };
 
 /* A narrow matrix has fewer units than a GPU needs blocks: its slices are shorter, so that more blocks can share them. */
@@ -336,7 +337,7 @@ template <int FORMAT, bool SPREAD, bool FEW> struct tile_product {
             __syncthreads();
         }
         if (SPREAD && cut.parts) {
-            if (!spread_last(cut.tickets + spread_tile(), gridDim.z))
+            if (!cut.tickets || !spread_last(cut.tickets + spread_tile(), gridDim.z))
                 return false;
             spread_join<FORMAT>(unit, spread_parts(cut, slices), slices, in.count, room, memory);
         }

@@ -211,6 +211,22 @@ MIRROR(blend_weights)
 MIRROR(top)
 MIRROR(gated)
 
+static void norm_linear_to_device(struct norm_linear_args *args)
+{
+    if (args->norm.rows)
+        args_to_device(&args->norm, norm_buffers);
+    args_to_device(&args->linear, linear_buffers);
+}
+
+static void mirror_norm_linear(struct queue *queue, const struct norm_linear_args *given)
+{
+    struct norm_linear_args args = *given;
+    (void)queue;
+    norm_linear_to_device(&args);
+    device_ops(device)->norm_linear(device_queue(device), &args);
+    from_device((struct buffer){0, 0});
+}
+
 static void mirror_expert_ffn(struct queue *queue, const struct expert_ffn_args *given)
 {
     struct expert_ffn_args args = *given;
@@ -234,6 +250,7 @@ static void mirror_routed_ffn(struct queue *queue, const struct routed_ffn_args 
 {
     struct routed_ffn_args args = *given;
     (void)queue;
+    norm_linear_to_device(&args.logits);
     args_to_device(&args.score, route_score_buffers);
     args_to_device(&args.select, route_select_buffers);
     args_to_device(&args.ffn, expert_ffn_buffers);
@@ -250,7 +267,7 @@ const struct device_ops *mirror_ops(void)
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
         .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate,
         .log_add = mirror_log_add, .blend = mirror_blend, .blend_weights = mirror_blend_weights, .top = mirror_top,
-        .gated = mirror_gated, .routed_ffn = mirror_routed_ffn,
+        .gated = mirror_gated, .routed_ffn = mirror_routed_ffn, .norm_linear = mirror_norm_linear,
     };
     opened();
     return &ops;

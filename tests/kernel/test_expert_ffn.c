@@ -444,21 +444,50 @@ static void rows_without_experts_stay(void **state)
     arena_close(&call.arena);
 }
 
-/* Scores, choice and experts as one operation, if the device has it: the bits of the three one by one. */
+/* Runs the operations of a routed network one by one. */
+static void in_turn(const struct device_ops *ops, struct queue *queue, const struct routed_ffn_args *a)
+{
+    struct device_ops single = *ops;
+    single.norm_linear = NULL;
+    ops_routed_ffn_in_turn(&single, queue, a);
+}
+
+/* Sets the router's product of a routed network, and with `norm` the norm before it. */
+static void add_product(struct call *call, struct routed_ffn_args *a, bool norm, int experts, uint64_t *seed)
+{
+    const int rows = call->args.rows, hidden = call->args.hidden;
+    struct linear_args *linear = &a->logits.linear;
+    struct buffer none = {0, 0};
+    *linear = (struct linear_args){
+        .in = norm ? arena_copy(&call->arena, call->args.in) : call->args.in, .out = a->score.logits, .format = FORMAT_BF16,
+        .weight = draw_matrix(&call->arena, FORMAT_BF16, experts, hidden, seed),
+        .bias = experts % 2 ? draw_floats(&call->arena, (size_t)experts, 1, seed) : none,
+        .scale = experts % 2 ? 0 : 0.5f, .rows = rows, .inputs = hidden, .outputs = experts, .in_stride = hidden,
+        .out_stride = experts};
+    if (norm)
+        a->logits.norm = (struct norm_args){
+            .in = call->args.in, .out = linear->in, .weight = draw_floats(&call->arena, (size_t)hidden, 1, seed),
+            .epsilon = 1e-3f, .rows = rows, .parts = 1, .width = hidden, .in_stride = hidden, .out_stride = hidden};
+}
+
+/* Scores, choice and experts, and also the router's product (1: without, 2: with a norm before it), as one operation, if the
+ * device has it: the bits of the operations one by one. */
 static void routed_in_one_operation_or_in_turn(void **state)
 {
     (void)state;
-    static const struct { int rows, experts, top_k, kind, groups; bool mask; } cases[] = {
-        {1, 8, 2, ROUTER_SOFTMAX_TOPK, 0, false}, {8, 33, 3, ROUTER_SIGMOID, 0, true}, {9, 16, 4, ROUTER_SIGMOID, 4, false},
-        {17, 7, 2, ROUTER_SPARSEMIXER, 0, false}, {65, 40, 8, ROUTER_SOFTMAX_TOPK, 0, true},
-        {3, 300, 2, ROUTER_SIGMOID, 0, false}};
+    static const struct { int rows, experts, top_k, kind, groups; bool mask; int product, hidden; } cases[] = {
+        {1, 8, 2, ROUTER_SOFTMAX_TOPK, 0, false, 0, 40}, {8, 33, 3, ROUTER_SIGMOID, 0, true, 0, 40},
+        {9, 16, 4, ROUTER_SIGMOID, 4, false, 2, 40}, {17, 7, 2, ROUTER_SPARSEMIXER, 0, false, 0, 40},
+        {65, 40, 8, ROUTER_SOFTMAX_TOPK, 0, true, 0, 40}, {3, 300, 2, ROUTER_SIGMOID, 0, false, 0, 40},
+        {1, 8, 2, ROUTER_SOFTMAX_TOPK, 0, false, 2, 40}, {2, 70, 4, ROUTER_SOFTMAX_TOPK, 0, false, 2, 1156},
+        {2, 40, 3, ROUTER_SIGMOID, 4, true, 1, 1100}, {1, 33, 2, ROUTER_SPARSEMIXER, 0, false, 2, 600}};
     for (int i = 0; i < LENGTH(cases); i++)
         FOR_EACH_ISA(isa) {
             const size_t rows = (size_t)cases[i].rows, choices = rows * (size_t)cases[i].experts;
             const size_t slots = rows * (size_t)cases[i].top_k;
             const int distinct = cases[i].experts < 9 ? cases[i].experts : 9;
-            const struct shape shape = {cases[i].rows, cases[i].top_k, distinct, 40, 20, 0, false};
-            struct buffer made[5];
+            const struct shape shape = {cases[i].rows, cases[i].top_k, distinct, cases[i].hidden, 20, 0, false};
+            struct buffer made[6];
             struct call call;
             uint64_t seed = (uint64_t)i;
             if (!isa->ops.routed_ffn)
@@ -481,7 +510,11 @@ static void routed_in_one_operation_or_in_turn(void **state)
                 for (int e = 0; e < cases[i].experts; e++)
                     ((uint8_t *)at(a.select.mask))[e] = e % 3 > 0;
             }
+            if (cases[i].product)
+                add_product(&call, &a, cases[i].product == 2, cases[i].experts, &seed);
             for (int way = 0; way < 3; way++) {
+                if (cases[i].product == 2)
+                    poison(a.logits.linear.in);
                 a.score.score = a.select.score = arena_take(&call.arena, choices * sizeof(float));
                 a.select.wanted = arena_take(&call.arena, slots * sizeof(int32_t));
                 call.args.expert = a.select.expert = arena_take(&call.arena, slots * sizeof(int32_t));
@@ -495,15 +528,17 @@ static void routed_in_one_operation_or_in_turn(void **state)
 #ifdef MOE_EMU
                 const int launches = emu_launches();
 #endif
-                way ? isa->ops.routed_ffn(&queue, &a) : ops_routed_ffn_in_turn(&isa->ops, &queue, &a);
+                way ? isa->ops.routed_ffn(&queue, &a) : in_turn(&isa->ops, &queue, &a);
 #ifdef MOE_EMU
                 /* one by one if shared memory does not suffice for 300 experts; queue 1 has no tickets */
                 const bool one = way && cases[i].experts < 256 && (way == 1 || cases[i].rows <= 8);
-                assert_int_equal(emu_launches() - launches, (one ? 3 : 5) + (way == 2));
+                const int product = !one || cases[i].rows > 2 ? cases[i].product : way == 1 ? 0 : cases[i].product > 0;
+                assert_int_equal(emu_launches() - launches, (one ? 3 : 5) + (way == 2) + product);
 #endif
                 arena_check(&call.arena);
                 struct buffer all[] = {a.score.score, a.select.wanted, a.select.expert, a.select.weight,
-                                       arena_copy(&call.arena, call.args.out)};
+                                       arena_copy(&call.arena, call.args.out),
+                                       cases[i].product ? arena_copy(&call.arena, a.logits.linear.in) : call.args.in};
                 for (int n = 0; n < LENGTH(all); n++) {
                     made[n] = way ? made[n] : all[n];
                     assert_true(same_bits(all[n], made[n]));

@@ -239,6 +239,53 @@ static void sums_near_the_smallest_normal_number(void **state)
     arena_close(&call.arena);
 }
 
+/* A norm and the product after it as one operation, if the device has it: the bits of the two one by one. */
+static void norm_and_product_as_one_operation_or_one_by_one(void **state)
+{
+    (void)state;
+    static const struct { int rows, inputs, outputs, more, center, weighted; } cases[] = {
+        {1, 64, 33, 0, 0, 1}, {2, 1100, 70, 4, 0, 1}, {1, 2052, 100, 0, 0, 1}, {2, 700, 40, 0, 0, 1}, {2, 128, 32, 0, 1, 1},
+        {1, 132, 40, 0, 0, 0}, {2, 130, 32, 0, 0, 1}, {3, 128, 32, 0, 0, 1}, {2, 128, 40, 1, 0, 1}};
+    FOR_PRODUCT_KINDS(kind)
+        for (int i = 0; i < LENGTH(cases); i++) {
+            const int rows = cases[i].rows, inputs = cases[i].inputs, stride = inputs + cases[i].more;
+            const struct shape s = {rows, inputs, cases[i].outputs, i % 2, i % 3 == 0, 0, i};
+            uint64_t seed = (uint64_t)i;
+            struct call call;
+            call_open(&call, &s, kind, seed);
+            struct buffer x = draw_floats(&call.arena, (size_t)(rows * stride), 3, &seed), normed = {0}, out = {0};
+            struct buffer weight = draw_floats(&call.arena, (size_t)inputs, 1, &seed), none = {0, 0};
+            struct norm_linear_args a = {
+                .norm = {.in = x, .out = call.args.in, .weight = cases[i].weighted ? weight : none, .epsilon = 1e-3f,
+                         .center = cases[i].center, .rows = rows, .parts = 1, .width = inputs, .in_stride = stride,
+                         .out_stride = inputs}};
+            FOR_EACH_ISA(isa)
+                for (int way = 0; way < 3 && isa->ops.norm_linear; way++) {
+                    struct queue queue = queue_of(way < 2 ? 2 : 1);
+                    kind_queue(kind, &queue);
+                    a.linear = call.args;
+                    poison(call.args.in);
+                    copy_into(call.args.out, call.before);
+#ifdef MOE_EMU
+                    const int launches = emu_launches(), exact = format_quantised(a.linear.format);
+                    const bool one = way && i < 4 && a.linear.format != FORMAT_F32 && a.linear.format != FORMAT_F16 &&
+                                     a.linear.format != FORMAT_MXFP4 && !exact;
+#endif
+                    way ? isa->ops.norm_linear(&queue, &a) : ops_norm_linear_in_turn(&isa->ops, &queue, &a);
+#ifdef MOE_EMU
+                    assert_int_equal(emu_launches() - launches, one ? 1 : 2 + exact);
+#endif
+                    arena_check(&call.arena);
+                    if (!way) {
+                        normed = arena_copy(&call.arena, call.args.in);
+                        out = arena_copy(&call.arena, call.args.out);
+                    }
+                    assert_true(same_bits(normed, call.args.in) && same_bits(out, call.args.out));
+                }
+            arena_close(&call.arena);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +295,7 @@ int main(void)
         cmocka_unit_test(bits_of_512_rows),
         cmocka_unit_test(odd_activations_give_the_same_everywhere),
         cmocka_unit_test(sums_near_the_smallest_normal_number),
+        cmocka_unit_test(norm_and_product_as_one_operation_or_one_by_one),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }
