@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
                          left < cut.rows ? left : cut.rows, blockIdx.y == 0};
     if (left < 1)
         return;
-    product_unit<FORMAT, FEW>(a, weight, in, cut, first, o, memory);
+    if (product_run<FORMAT, FEW>(a, weight, in, cut, first, memory))
+        product_write(a, first, in.count, o, memory);
 }
 
 static_assert((int)CONTEXT_TICKETS >= (int)TILE_NARROW, "a ticket for each unit that is spread");

@@ -18,12 +18,15 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
     float *x = normed_at<FORMAT>(memory);
     normed_rows(a.norm, count, normed_writes(), x);
     struct tile_in in = {x, nullptr, a.linear.inputs, a.linear.inputs, count, true};
-    product_unit<FORMAT, true>(a.linear, product_weights<FORMAT>(a.linear), in, cut, 0,
-                               product_output(), memory);
+    if (product_run<FORMAT, true>(a.linear, product_weights<FORMAT>(a.linear), in, cut, 0, memory))
+        product_write(a.linear, 0, count, product_output(), memory);
 }
 
-/* Returns whether there is a kernel for a format. With mxfp4 it would spill. */
-static bool has_kernel(enum weight_format format) { return tile_has_few(format) && format != FORMAT_MXFP4; }
+/* Returns whether a format has a kernel. Those of mxfp4 and q6_k would spill on some processors. */
+static bool has_kernel(enum weight_format format)
+{
+    return format == FORMAT_BF16 || format == FORMAT_FP8 || format == FORMAT_Q4_K;
+}
 
 /* Rows and weights are copied 16 bytes at a time. */
 bool normed_fits(const struct norm_args *n, const struct linear_args *a)
@@ -56,7 +59,6 @@ void cuda_norm_linear(struct queue *queue, const struct norm_linear_args *args)
         NORM_LINEAR_LAUNCH(FORMAT_BF16);
         NORM_LINEAR_LAUNCH(FORMAT_FP8);
         NORM_LINEAR_LAUNCH(FORMAT_Q4_K);
-        NORM_LINEAR_LAUNCH(FORMAT_Q6_K);
     default: break;
     }
 }

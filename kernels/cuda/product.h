@@ -1,4 +1,5 @@
-/* What linear.cu shares with kernels that compute more than a product: norm_linear.cu and routed_ffn.cu. */
+/* Products in blocks of a grid (units, passes over the rows, parts of the inputs), shared by linear.cu and by kernels that
+ * compute more than a product: norm_linear.cu and routed_ffn.cu. */
 #ifndef MOE_KERNELS_CUDA_PRODUCT_H
 #define MOE_KERNELS_CUDA_PRODUCT_H
 
@@ -23,14 +24,10 @@ template <int FORMAT> DEVICE const unsigned char *product_weights(const struct l
     return device_pointer<unsigned char>(a.weight) + unit_bytes_of(FORMAT, a.inputs) * (size_t)blockIdx.x;
 }
 
-/* Returns the lane's output. */
-DEVICE int product_output(void) { return (int)blockIdx.x * UNIT_OUTPUTS + lane_id(); }
-
-/* Computes output o of the block's unit, one per lane, for rows first .. first + in.count - 1, and writes it unless another
- * block does. */
+/* Computes the block's unit for rows first .. first + in.count - 1; returns false if another block finishes them. */
 template <int FORMAT, bool FEW>
-DEVICE void product_unit(const struct linear_args &a, const unsigned char *weight, const struct tile_in &in,
-                         const struct tile_cut &cut, int first, int o, struct tile_memory *memory)
+DEVICE bool product_run(const struct linear_args &a, const unsigned char *weight, const struct tile_in &in,
+                        const struct tile_cut &cut, int first, struct tile_memory *memory)
 {
     if (threadIdx.x < TILE_TOKENS_MAX)
         memory->row[threadIdx.x] = first + (int)threadIdx.x;
@@ -38,9 +35,16 @@ DEVICE void product_unit(const struct linear_args &a, const unsigned char *weigh
     const bool joins = tile_product<FORMAT, true, FEW>::run(weight, in, cut, memory);
     if (blockIdx.y == 0)
         prefetch_part(a.ahead, blockIdx.z * gridDim.x + blockIdx.x, gridDim.x * gridDim.z);
-    if (!joins)
-        return;
-    for (int token = warp_id(); token < in.count && o < a.outputs; token += TILE_WARPS)
+    return joins;
+}
+
+/* Returns the lane's output. */
+DEVICE int product_output(void) { return (int)blockIdx.x * UNIT_OUTPUTS + lane_id(); }
+
+/* Writes output o of the rows that product_run has finished, one per lane. */
+DEVICE void product_write(const struct linear_args &a, int first, int count, int o, const struct tile_memory *memory)
+{
+    for (int token = warp_id(); token < count && o < a.outputs; token += TILE_WARPS)
         product_put(a, first + token, o, memory->sums[token * UNIT_OUTPUTS + lane_id()]);
 }
 

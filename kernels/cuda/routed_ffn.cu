@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
         in.x = x;
         in.stride = linear.inputs;
     }
-    product_unit<FORMAT, true>(linear, product_weights<FORMAT>(linear), in, cut, 0, product_output(), memory);
+    product_run<FORMAT, true>(linear, product_weights<FORMAT>(linear), in, cut, 0, memory);
     if (!spread_last(ticket, gridDim.x * gridDim.z))
         return;
     join_logits<FORMAT>(linear, cut, count);

@@ -643,8 +643,8 @@ static void many_experts_are_grouped(void **state)
     give_back(kept);
 }
 
-/* The launches of a layer, listed in docs/gpu.md: these and one for qkv (tests/kernel/test_attention.c) are 8. With a part turned
- * off there are more, and the bits are the same. */
+/* The launches of a layer, listed in docs/gpu.md: these and one for qkv (tests/kernel/test_attention.c) are 8. With a part
+ * turned off there are more, and the bits are the same. */
 static void a_layer_is_eight_launches(void **state)
 {
     (void)state;

@@ -268,8 +268,8 @@ static void norm_and_product_as_one_operation_or_one_by_one(void **state)
                     copy_into(call.args.out, call.before);
 #ifdef MOE_EMU
                     const int launches = emu_launches(), exact = format_quantised(a.linear.format);
-                    const bool one = way && i < 4 && a.linear.format != FORMAT_F32 && a.linear.format != FORMAT_F16 &&
-                                     a.linear.format != FORMAT_MXFP4 && !exact;
+                    const bool one = way && i < 4 && (a.linear.format == FORMAT_BF16 || a.linear.format == FORMAT_FP8 ||
+                                                      a.linear.format == FORMAT_Q4_K);
 #endif
                     way ? isa->ops.norm_linear(&queue, &a) : ops_norm_linear_in_turn(&isa->ops, &queue, &a);
 #ifdef MOE_EMU
