@@ -382,6 +382,13 @@ int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *
     return rc;
 }
 
+int opt_set(const struct opt *option, void *args, const char *value, int room, struct err *err)
+{
+    struct walk walk = {.args = args, .argc = room};
+    return value && option->kind == OPT_KIND_FLAG ? err_set(err, ERR_INPUT, "takes no value")
+                                                  : store(&walk, option, value, err);
+}
+
 void opt_free(const struct subcommand *subcommand, void *args)
 {
     for (const struct opt *option = own_options(subcommand); option->kind; option++)

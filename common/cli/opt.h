@@ -145,6 +145,9 @@ struct console;
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err);
 void opt_free(const struct subcommand *subcommand, void *args);
 
+/* Sets one option to a value as on a command line, NULL for a flag. room: how many values a list of texts may get in all. */
+int opt_set(const struct opt *option, void *args, const char *value, int room, struct err *err);
+
 /* Calls `visit` for each input file, with the name of its option or operand; stops at the first failure. */
 typedef int opt_visitor(const void *context, const char *name, const char *path, struct err *err);
 int opt_inputs(const struct subcommand *subcommand, const void *args, opt_visitor *visit, const void *context, struct err *err);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/text.h"
 #include "common/cli/command.h"
@@ -57,46 +58,27 @@ int decode_settings_json(json_t *out, const struct decode_settings *settings, un
     return 0;
 }
 
-/* The words that the map would be on a command line, and the list of them as options keep it. */
 struct decode_settings_store {
-    char **word;
-    size_t words, room;
+    json_t *texts;              /* list of all texts that the settings point to */
     struct suite_args args;
 };
 
-static int add_word(struct decode_settings_store *store, const char *name, const char *value, struct err *err)
+/* Returns the value as it is written on a command line, in a text that the store owns. */
+static const char *text_of(struct decode_settings_store *store, json_t *value, struct err *err)
 {
-    struct text text = {0};
-    int rc = -1;
-    if (mem_grow(&store->word, &store->room, store->words + 1, sizeof *store->word, err) ||
-        text_printf(&text, err, value ? "--%s=%s" : "--%s", name, value))
-        goto done;
-    store->word[store->words] = mem_string(text.data, err);
-    if (!store->word[store->words])
-        goto done;
-    store->words++;
-    rc = 0;
-done:
-    text_free(&text);
-    return rc;
-}
-
-static int add_value(struct decode_settings_store *store, const char *name, const json_t *value, struct err *err)
-{
-    char number[64];
-    size_t used;
+    json_t *text = NULL;
     if (json_is_string(value)) {
         if (strlen(json_string_value(value)) != json_string_length(value))
-            return err_set(err, ERR_INPUT, "a text contains a NUL byte");
-        return add_word(store, name, json_string_value(value), err);
+            return err_set(err, ERR_INPUT, "a NUL in a text"), NULL;
+        text = json_incref(value);
+    } else if (json_is_number(value)) {
+        char *number = json_text(value, JSON_ENCODE_ANY, err);
+        text = number ? json_string(number) : NULL;
+        mem_free(&number);
+    } else {
+        return err_set(err, ERR_INPUT, "expected a number, a text, a list of texts, or true or false"), NULL;
     }
-    if (!json_is_number(value))
-        return err_set(err, ERR_INPUT, "expected a number, a text, a list of texts, or true or false");
-    used = json_dumpb(value, number, sizeof number - 1, JSON_ENCODE_ANY);
-    if (used >= sizeof number)
-        return err_set(err, ERR_INPUT, "a number has too many digits");
-    number[used] = '\0';
-    return add_word(store, name, number, err);
+    return json_array_append_new(store->texts, text) ? err_memory(err), NULL : json_string_value(text);
 }
 
 static int unknown_key(const char *name, struct err *err)
@@ -112,25 +94,20 @@ static int unknown_key(const char *name, struct err *err)
     return err_set(err, ERR_INPUT, "settings have no option \"%s\"; moe-bench(1) lists them", name);
 }
 
-static int add_words(struct decode_settings_store *store, const json_t *map, struct err *err)
+static int set_option(struct decode_settings_store *store, const char *name, json_t *value, struct err *err)
 {
-    const char *name;
-    json_t *value, *item;
-    size_t at;
-    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
-        const struct opt *option = opt_find(&suite_subcommand, name, strlen(name));
-        if (!option)
-            return unknown_key(name, err);
-        if (option->kind == OPT_KIND_FLAG && json_is_boolean(value)) {
-            if (json_is_true(value) && add_word(store, name, NULL, err))
-                return -1;
-        } else if (option->kind == OPT_KIND_STRINGS && json_is_array(value)) {
-            json_array_foreach(value, at, item)
-                if (add_value(store, name, item, err))
-                    return err_at(err, "%s", name);
-        } else if (add_value(store, name, value, err)) {
-            return err_at(err, "%s", name);
-        }
+    const struct opt *option = decode_settings_options;
+    while (option->kind && (option->kind == OPT_KIND_GROUP || strcmp(option->name, name) != 0))
+        option++;
+    if (!option->kind)
+        return unknown_key(name, err);
+    const bool list = option->kind == OPT_KIND_STRINGS && json_is_array(value);
+    if (option->kind == OPT_KIND_FLAG && json_is_boolean(value))
+        return json_is_true(value) ? opt_set(option, &store->args, NULL, 1, err) : 0;
+    for (size_t i = 0, count = list ? json_array_size(value) : 1; i < count; i++) {
+        const char *text = text_of(store, list ? json_array_get(value, i) : value, err);
+        if (!text || opt_set(option, &store->args, text, (int)count, err))
+            return err_at(err, "--%s", name);
     }
     return 0;
 }
@@ -139,19 +116,19 @@ int decode_settings_from_json(struct decode_settings *out, struct decode_setting
                               struct err *err)
 {
     const struct suite_args defaults = {.settings = DECODE_DEFAULTS};
-    struct console console = {.program = "suite"};
     struct decode_settings_store *made;
+    const char *name;
+    json_t *value;
     if (!json_is_object(map))
         return err_set(err, ERR_INPUT, "expected a JSON object of option names and values");
-    made = mem_alloc(1, sizeof *made, err);
-    if (!made)
+    if (!(made = mem_alloc(1, sizeof *made, err)))
         return -1;
-    made->args = defaults;
-    if (add_words(made, map, err) ||
-        opt_parse(&suite_subcommand, (int)made->words, made->word, &made->args, &console, err)) {
-        decode_settings_free(&made);
-        return -1;
-    }
+    *made = (struct decode_settings_store){json_array(), defaults};
+    json_object_foreach((json_t *)(uintptr_t)map, name, value)
+        if (set_option(made, name, value, err)) {
+            decode_settings_free(&made);
+            return -1;
+        }
     *out = made->args.settings;
     *store = made;
     return 0;
@@ -200,9 +177,7 @@ void decode_settings_free(struct decode_settings_store **store)
 {
     if (*store) {
         opt_free(&suite_subcommand, &(*store)->args);
-        for (size_t i = 0; i < (*store)->words; i++)
-            mem_free(&(*store)->word[i]);
-        mem_free(&(*store)->word);
+        json_decref((*store)->texts);
     }
     mem_free(store);
 }
