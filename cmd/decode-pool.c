@@ -25,6 +25,8 @@ static int add_decoder(struct decoder_pool *pool, int policy, struct err *err)
     if (policy >= 0)
         setup.settings = &pool->settings[policy]->settings;
     setup.counts = setup.like = pool->count ? pool->item[0].decoder : NULL;
+    for (size_t i = pool->count; i-- > 0; )
+        setup.like = pool->item[i].policy == policy ? pool->item[i].decoder : setup.like;
     struct pooled *item = &pool->item[pool->count];
     *item = (struct pooled){.policy = policy};
     if (decoder_open(&item->decoder, &setup, err))

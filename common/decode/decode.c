@@ -253,7 +253,9 @@ static int open_drafting(struct decoder *decoder, struct err *err)
     if (!decoder->drafters.count && decoder->drafting.plan)
         return err_set(err, ERR_INPUT, "--budget-phase: no drafter; add --draft model:file=FILE");
     const struct hparams *shape = engine_hparams(decoder->setup.engine);
+    const struct decoder *like = decoder->setup.like;
     const struct policy_setup policy = {
+        .like = like && like->setup.settings == settings ? like->policy : NULL,
         .drafters = decoder->drafters.count, .drafter = decoder->about, .draft_length = settings->draft_length,
         .max_length = DRAFT_LENGTH_MAX, .sampled = settings->filter.temperature > 0,
         .chains = decoder->setup.want_drafts && !settings->tree, .shape = decoder->shape,
@@ -477,7 +479,7 @@ int decoders_write_calibration(struct decoder *const *decoder, int count, const 
             return -1;
         for (int d = 0; d < entries; d++) {
             struct estimator *estimator = (i ? other : entry)[d].estimator;
-            if (estimator->seen > 0)
+            if (estimator->seen > 0 && !(all[d] && learned[d][all[d] - 1] == estimator))        /* policies may share it */
                 learned[d][all[d]++] = estimator;
         }
     }

@@ -45,7 +45,9 @@ struct decoder_setup {
     const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
                                                    current piece, with ERR_SIGNAL; NULL: none */
     const struct decoder *counts;               /* the decoder that counts equal prompts; NULL: this one */
-    const struct decoder *like;                 /* a decoder whose recordings (forced.h) are shared; NULL: none */
+    /* A decoder that closes later, NULL: none. Its recordings (forced.h) are shared, and with the same `settings` what its
+     * policy learns (policy_setup.like). */
+    const struct decoder *like;
     bool want_drafts;                           /* keep whole drafts, including dropped nodes, for a probe */
     /* Reuse the rows of the last text that a prompt begins with: only the rest is read and passed to the sink. Results are
      * bit-identical: rows are not reused with a probe, with drafters that read the target's forwards, or if they were decoded

@@ -78,7 +78,7 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
         return -1;
     c->shape = setup->shape;
     c->settings = s;
-    if (shared_cost_init(&c->forward, NULL, limit + 1, 0.5, setup, err)) {
+    if (shared_cost_init(&c->forward, NULL, limit + 1, 0.5, setup, NULL, err)) {
         mem_free(&c);
         return -1;
     }

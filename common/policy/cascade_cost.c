@@ -8,15 +8,17 @@
  * - C comes from a table of cost by M (`cost`), or else from the distinct experts that M tokens are predicted to load
  *   (predict/union.h); measured iterations correct its level and steepness (predict/cost_model.h).
  * - Acceptance probabilities are the drafters' own, calibrated by the outcomes of drafts, verified or not
- * (predict/estimator.h).
+ *   (predict/estimator.h).
  *   If drafting is cheap (less than `explore` of an iteration), every draft is made in full, and then cut to the length that
  *   pays, possibly to nothing. Otherwise only the tokens that are expected to pay are drafted; a drafter with probabilities
  *   drafts token by token until the next one is not expected to pay. Drafts made only to learn take at most the share `explore`
  *   of all time. A drafter with a state of its own then catches up with the text, which is measured as drafting time.
- * - A steepness without recent observations is assumed to be `optimism` standard deviations lower, so that speculation resumes.
+ * - Costs are known well only at the numbers of rows that were verified recently. So a forward is now and then without drafts
+ *   while drafts pay. While none pays, a forward has one if it would pay with a steepness `optimism` standard deviations lower.
+ *   The expected loss of these probes is at most the share `explore` of all time; the closer the decision, the more probes.
  *
- * Texts begin with K = 0 until an acceptance probability is known. Estimates are kept for each task, from text to text.
- * */
+ * Texts begin with K = 0 until an acceptance probability is known. Estimates are kept for each task, from text to text, and
+ * policies of concurrent texts share them (policy_setup.like). */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -30,10 +32,32 @@
 enum { MAX_DEFAULT = 8, MAX = 64, SHADOW_TOKENS = 2 };
 
 static const double first_guess = 0.5;
+static const double rate_decay = 0.98;
+static const double lead_min = 3, lead_decay = 0.99;
+static const double probe_min = 0.05, trials_max = 1;          /* the least that a probe counts; saved for probes */
+static const double bend = 0.35;        /* with twice the rows a forward takes 1 to 2 times as long: half of log(2) */
 
 struct task {
     struct estimator estimator;
-    double tokens, cost;                /* recent sums, for `rate` */
+    double tokens, cost;                /* recent sums, for `rate`; cost: in iterations without a draft at the load of then */
+};
+
+/* A forward is a probe if its texts have other drafts than the best ones: none, or the best draft although none pays. */
+enum probe { PROBE_NONE, PROBE_PLAIN, PROBE_DRAFT };
+
+struct learned {                        /* shared by policies for concurrent texts */
+    int users;
+    struct tasks tasks;
+    struct task task[TASKS];            /* by slot of `tasks` */
+    double tokens, cost;                /* as in a task, over all texts */
+    enum probe probe;                   /* what the present forward is */
+    double trials;                      /* the loss that probes may still cause, in iterations without a draft */
+    double loss;                        /* expected, of the best draft where none pays; INFINITY: not worth a probe */
+    bool drafted;                       /* a text had a draft in the last forward */
+    double draft_seconds;               /* per drafted token; 0 before the first draft */
+    double allowance;                   /* for learning, in units of an iteration */
+    bool timed;                         /* draft_seconds was measured in a warm iteration */
+    bool speaks;                        /* the drafter states a probability for each token of a chain */
 };
 
 struct cascade_cost {
@@ -43,14 +67,13 @@ struct cascade_cost {
     double explore, optimism, decay;
     struct shared_cost forward;
     struct pending pending;
-    struct tasks tasks;
-    struct task task[TASKS], *now;      /* by slot of `tasks` */
+    struct learned *learned;
+    struct task *now;                   /* of the text */
+    struct estimator own;               /* of the text alone */
+    /* Recent sums of log(probability by `own` / by the task) of outcomes, for drafted tokens, and for tokens ahead. */
+    double lead, lead_ahead;
     bool alone;                         /* there is no drafter */
-    /* Seconds per drafted token, 0 before the first draft; and the allowance for learning, in units of an iteration. */
-    double draft_seconds, allowance;
     bool warm;                          /* the previous iteration had a draft: the drafter has no text to catch up with */
-    bool timed;                         /* draft_seconds was measured in a warm iteration */
-    bool speaks;                        /* the drafter states a probability for each token of a chain */
     /* State of the current iteration: */
     bool cut;                           /* the draft has its final length */
     int K, asked, made;                 /* made: tokens that the drafter proposed */
@@ -61,42 +84,80 @@ struct cascade_cost {
     struct draft_leaf leaf;
 };
 
-/* Returns the cost of an iteration that verifies K tokens, without drafting. The cost of forwards without drafts is known well,
- * so of forwards with many texts little is in doubt. */
+/* Returns the cost of an iteration that verifies K tokens, without drafting. */
 static double cost_of(const struct cascade_cost *c, int K)
 {
-    const double steepness = cost_model_steepness(&c->forward.model);
+    return shared_part(&c->forward, cost_model_steepness(c->forward.model), K + 1);
+}
+
+/* Returns it with a steepness that is `optimism` standard deviations lower. The cost of forwards without drafts is known well,
+ * so of forwards with many texts little is in doubt. */
+static double optimistic_cost(const struct cascade_cost *c, int K)
+{
+    const double steepness = cost_model_steepness(c->forward.model);
     const double doubt = shared_doubt(&c->forward) / (1 + steepness * shared_root(&c->forward));
     return shared_part(&c->forward, steepness * exp(-c->optimism * doubt), K + 1);
 }
 
 static double draft_cost(const struct cascade_cost *c)
 {
-    double level = cost_model_level(&c->forward.model);
-    return level > 0 ? c->draft_seconds / level : 0;
+    double level = cost_model_level(c->forward.model);
+    return level > 0 ? c->learned->draft_seconds / level : 0;
 }
 
-/* Returns the average of tokens per cost, but at least that without drafts, which is known. */
+/* Returns the cost of an iteration without a draft. */
+static double plain_cost(const struct cascade_cost *c)
+{
+    return shared_part(&c->forward, cost_model_steepness(c->forward.model), 1);
+}
+
+/* Returns the average of tokens per cost, but at least that without drafts, which is known. The average is kept relative to
+ * the latter, because both depend on the load by other texts. Texts that share a forward have one rate: each would otherwise
+ * see its own share of the cost as the price of time, and the texts with the longest drafts would see the lowest price. */
 static double rate(const struct cascade_cost *c)
 {
-    const double plain = 1 / shared_part(&c->forward, cost_model_steepness(&c->forward.model), 1);
-    return c->now->cost > 0 ? fmax(plain, c->now->tokens / c->now->cost) : plain;
+    const bool all = c->forward.load.texts > 1 && c->learned->users > 1;
+    const double tokens = all ? c->learned->tokens : c->now->tokens, cost = all ? c->learned->cost : c->now->cost;
+    return (cost > 0 ? fmax(1, tokens / cost) : 1) / plain_cost(c);
+}
+
+/* Texts of a task differ in acceptance. Where policies share the estimator of the task, each text has its own besides, and each
+ * of the two counts by how well it predicted the text's recent outcomes. */
+static double mix(double lead, double of_task, double own)
+{
+    const double weight = 1 / (1 + exp(fmin(50, fmax(-50, lead_min - lead))));
+    return of_task + weight * (own - of_task);
+}
+
+static double chance_of(const struct cascade_cost *c, const struct estimator_signal *signal)
+{
+    const double of_task = estimator_of(&c->now->estimator, signal);
+    return c->learned->users > 1 ? mix(c->lead, of_task, estimator_of(&c->own, signal)) : of_task;
+}
+
+static double chance_ahead(const struct cascade_cost *c, int depth)
+{
+    const double of_task = estimator_ahead(&c->now->estimator, depth);
+    return c->learned->users > 1 ? mix(c->lead_ahead, of_task, estimator_ahead(&c->own, depth)) : of_task;
 }
 
 /* Returns the best K of 0 .. most. Tokens beyond the present chain also cost their drafting. */
 static int choose(struct cascade_cost *c, int max, const struct draft_tree *chain)
 {
-    const struct estimator *estimator = &c->now->estimator;
-    double chance = 1, gain = 1, drafting = 0;
+    double chance = 1, gain = 1, drafting = 0, drafted = -INFINITY;
     int best = 0;
+    bool hopeful = false;
     c->gain = 1;
     c->cost = cost_of(c, 0);
-    double best_value = 1 - c->rate * c->cost;
-    for (int k = 1; k <= max; k++) {
-        chance *= k <= chain->nodes ? estimator_of(estimator, &c->signal[k - 1]) : estimator_ahead(estimator, k);
+    const double none = 1 - c->rate * c->cost;
+    double best_value = c->learned->probe == PROBE_DRAFT ? -INFINITY : none;
+    for (int k = 1; k <= max && c->learned->probe != PROBE_PLAIN; k++) {
+        chance *= k <= chain->nodes ? chance_of(c, &c->signal[k - 1]) : chance_ahead(c, k);
         gain += chance;
         drafting += k <= chain->nodes ? 0 : draft_cost(c);
         double cost = cost_of(c, k) + drafting, value = gain - c->rate * cost;
+        drafted = fmax(drafted, value);
+        hopeful |= value > none || gain - c->rate * (optimistic_cost(c, k) + drafting) > 1 - c->rate * optimistic_cost(c, 0);
         if (value > best_value) {
             best = k;
             best_value = value;
@@ -104,6 +165,8 @@ static int choose(struct cascade_cost *c, int max, const struct draft_tree *chai
             c->cost = cost;
         }
     }
+    if (drafted > -INFINITY)
+        c->learned->loss = hopeful ? fmax(0, none - drafted) / (c->rate * plain_cost(c)) : INFINITY;
     return best;
 }
 
@@ -120,13 +183,13 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
     int max = room_of(c, view);
     if (max < 1)
         return 0;
-    if (!c->timed)
-        return c->forward.model.begun ? 1 : 0;
-    if (draft_cost(c) * c->max <= c->explore)
+    if (!c->learned->timed)
+        return 1;
+    if (draft_cost(c) * c->max <= c->explore * plain_cost(c))
         return max;
     int K = is_known(c) ? choose(c, max, view->tree) : 0;
     int learn = max < SHADOW_TOKENS ? max : SHADOW_TOKENS;
-    return K ? c->speaks ? 1 : K : c->allowance >= draft_cost(c) * learn ? learn : 0;
+    return K ? c->learned->speaks ? 1 : K : c->learned->allowance * plain_cost(c) >= draft_cost(c) * learn ? learn : 0;
 }
 
 /* Returns whether drafting one more token is expected to pay, given the tokens drafted so far. */
@@ -134,7 +197,7 @@ static bool goes_on(struct cascade_cost *c, const struct draft_view *view)
 {
     const struct draft_tree *tree = view->tree;
     int max = room_of(c, view);
-    return c->speaks && c->timed && is_known(c) && view->added && tree->nodes < max && c->asked < c->max &&
+    return c->learned->speaks && c->learned->timed && is_known(c) && view->added && tree->nodes < max && c->asked < c->max &&
            choose(c, max, tree) > tree->nodes;
 }
 
@@ -142,6 +205,17 @@ static struct step extend(struct cascade_cost *c, int below, int tokens)
 {
     c->leaf = (struct draft_leaf){below, 1};
     return (struct step){.kind = STEP_EXTEND, .tokens = tokens, .leaf = &c->leaf, .leaves = 1};
+}
+
+/* Decides whether the next forward is a probe, from its expected loss. */
+static void plan_probe(struct cascade_cost *c)
+{
+    struct learned *learned = c->learned;
+    const double loss = fmax(probe_min, learned->drafted ? c->rate * plain_cost(c) - 1 : learned->loss);
+    const bool due = learned->timed && loss <= learned->trials;
+    learned->probe = !due ? PROBE_NONE : learned->drafted ? PROBE_PLAIN : PROBE_DRAFT;
+    learned->trials = fmin(trials_max, learned->trials + c->explore) - (due ? loss : 0);
+    learned->drafted = false;
 }
 
 static struct step cascade_cost_next(struct policy *policy, const struct draft_view *view)
@@ -152,6 +226,8 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
         c->cut = false;
         c->gain = c->cost = 1;
         c->rate = rate(c);
+        if (shared_next(&c->forward))
+            plan_probe(c);
         c->asked = c->alone ? 0 : ask(c, view);
         return c->asked ? extend(c, -1, c->asked) : (struct step){.kind = STEP_STOP};
     }
@@ -166,7 +242,7 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
     c->cut = true;
     c->made = view->tree->nodes;
     if (c->made > 1)
-        c->speaks = !isnan(view->tree->log_probability[1]);
+        c->learned->speaks = !isnan(view->tree->log_probability[1]);
     c->K = is_known(c) ? choose(c, view->tree->nodes, view->tree) : 0;
     pending_add(&c->pending, view->tree, c->signal);
     for (int node = 0; node < c->K; node++)
@@ -178,10 +254,30 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
 static void time_drafting(struct cascade_cost *c, double each)
 {
     if (!c->warm)
-        c->draft_seconds = c->draft_seconds > 0 ? fmin(c->draft_seconds, each) : each;
+        c->learned->draft_seconds = c->learned->draft_seconds > 0 ? fmin(c->learned->draft_seconds, each) : each;
     else
-        c->draft_seconds = c->timed ? 0.9 * c->draft_seconds + 0.1 * each : each;
-    c->timed |= c->warm;
+        c->learned->draft_seconds = c->learned->timed ? 0.9 * c->learned->draft_seconds + 0.1 * each : each;
+    c->learned->timed |= c->warm;
+}
+
+static double add_lead(double lead, double of_task, double own, bool kept)
+{
+    return lead_decay * lead + (kept ? log(own / of_task) : log((1 - own) / (1 - of_task)));
+}
+
+static void judge(void *context, int drafter, const struct estimator_signal *signal, bool kept)
+{
+    struct cascade_cost *c = context;
+    (void)drafter;                      /* there is one estimator for all drafters */
+    if (c->learned->users > 1) {
+        const struct estimator *task = &c->now->estimator;
+        c->lead = add_lead(c->lead, estimator_of(task, signal), estimator_of(&c->own, signal), kept);
+        if (!signal->before)
+            c->lead_ahead = add_lead(c->lead_ahead, estimator_ahead(task, signal->depth),
+                                     estimator_ahead(&c->own, signal->depth), kept);
+        estimator_observe(&c->own, signal, kept);
+    }
+    estimator_observe(&c->now->estimator, signal, kept);
 }
 
 static void cascade_cost_observe(struct policy *policy, const struct outcome *outcome)
@@ -194,29 +290,36 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     if (c->made)
         time_drafting(c, outcome->draft_s / c->made);
     c->warm = c->asked > 0;
-    level = cost_model_level(&c->forward.model);
+    level = cost_model_level(c->forward.model);
     if (level > 0) {
         double drafting = outcome->draft_s / level;
-        c->allowance = fmin(c->allowance + c->explore - (outcome->drafted ? 0 : drafting), 1);
-        task->tokens = 0.98 * task->tokens + outcome->emitted;
-        const double part = shared_share(&c->forward, cost_model_steepness(&c->forward.model), outcome->drafted + 1);
-        task->cost = 0.98 * task->cost + part + drafting;
+        c->learned->allowance = fmin(c->learned->allowance + c->explore - (outcome->drafted ? 0 : drafting / plain_cost(c)), 1);
+        const double part = shared_share(&c->forward, cost_model_steepness(c->forward.model), outcome->drafted + 1);
+        const double cost = (part + drafting) / plain_cost(c);
+        task->tokens = rate_decay * task->tokens + outcome->emitted;
+        task->cost = rate_decay * task->cost + cost;
+        c->learned->tokens = rate_decay * c->learned->tokens + outcome->emitted;
+        c->learned->cost = rate_decay * c->learned->cost + cost;
     }
-    pending_learn(&c->pending, &task->estimator, 1, outcome->token, outcome->emitted);
+    c->learned->drafted |= outcome->drafted > 0;
+    pending_follow(&c->pending, judge, c, outcome->token, outcome->emitted);
     union_learn(&c->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
 static void cascade_cost_begin(struct policy *policy, const struct policy_text *text)
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
-    const int before = tasks_begin(&c->tasks, text ? text->task : NULL);
-    c->now = &c->task[c->tasks.now];
+    const int before = tasks_begin(&c->learned->tasks, text ? text->task : NULL);
+    c->now = &c->learned->task[c->learned->tasks.now];
     if (before >= 0) {
-        *c->now = c->task[before];
+        *c->now = c->learned->task[before];
         estimator_fade(&c->now->estimator, TASKS_TAKEN_OVER);
         c->now->tokens *= TASKS_TAKEN_OVER;
         c->now->cost *= TASKS_TAKEN_OVER;
     }
+    c->own = c->now->estimator;
+    estimator_fade(&c->own, TASKS_TAKEN_OVER);
+    c->lead = c->lead_ahead = 0;
     c->warm = false;
     pending_clear(&c->pending);
     union_begin(&c->forward.experts);
@@ -227,11 +330,14 @@ static void cascade_cost_free(struct policy *policy)
     struct cascade_cost *c = (struct cascade_cost *)policy;
     shared_cost_free(&c->forward);
     pending_free(&c->pending);
+    if (c->learned && !--c->learned->users)
+        mem_free(&c->learned);
     mem_free(&c);
 }
 
 static int read_settings(struct cascade_cost *c, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
+    const struct cascade_cost *like = (const struct cascade_cost *)setup->like;
     int cap = setup->draft_length >= 0 ? setup->draft_length : MAX_DEFAULT;
     int max = setup->max_length < MAX ? setup->max_length : MAX;
     const char *file;
@@ -241,7 +347,23 @@ static int read_settings(struct cascade_cost *c, struct spec *spec, const struct
         spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
         spec_float(spec, "decay|memory", 0.999, 0, 0.9999, &c->decay, err))
         return -1;
-    return shared_cost_init(&c->forward, file, c->max + 1, 1, setup, err) ? err_at(err, "cascade-cost") : 0;
+    return shared_cost_init(&c->forward, file, c->max + 1, 1, setup, like ? &like->forward : NULL, err)
+         ? err_at(err, "cascade-cost") : 0;
+}
+
+/* Opens what is learned, or shares that of another policy. */
+static int learn_with(struct cascade_cost *c, const struct cascade_cost *like, struct err *err)
+{
+    c->learned = like ? like->learned : mem_alloc(1, sizeof *c->learned, err);
+    if (!c->learned)
+        return -1;
+    if (!c->learned->users++) {
+        if (!c->forward.has_table)
+            cost_model_let_bend(c->forward.model, bend, true);
+        c->learned->allowance = 1;
+        estimator_init(&c->learned->task[0].estimator, first_guess, c->decay);
+    }
+    return 0;
 }
 
 static int cascade_cost_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
@@ -253,12 +375,10 @@ static int cascade_cost_open(struct policy **out, struct spec *spec, const struc
         return -1;
     c->shape = setup->shape;
     c->alone = !setup->drafters;
-    if (read_settings(c, spec, setup, err)) {
+    if (read_settings(c, spec, setup, err) || learn_with(c, (const struct cascade_cost *)setup->like, err)) {
         cascade_cost_free(&c->base);
         return -1;
     }
-    c->allowance = 1;
-    estimator_init(&c->task[0].estimator, first_guess, c->decay);
     cascade_cost_begin(&c->base, NULL);
     *out = &c->base;
     return 0;
@@ -275,13 +395,13 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "gain", c->gain);
     values_real(out, "cost", c->cost);
     values_real(out, "rate", c->rate);
-    values_real(out, "chance", estimator_ahead(&c->now->estimator, 1));
+    values_real(out, "chance", chance_ahead(c, 1));
     values_real(out, "tried", c->now->estimator.seen);
-    values_real(out, "level_us", 1e6 * cost_model_level(&c->forward.model));
-    values_real(out, "steepness", cost_model_steepness(&c->forward.model));
-    values_real(out, "doubt", cost_model_doubt(&c->forward.model));
-    values_real(out, "draft_us", 1e6 * c->draft_seconds);
-    values_real(out, "allowance", c->allowance);
+    values_real(out, "level_us", 1e6 * cost_model_level(c->forward.model));
+    values_real(out, "steepness", cost_model_steepness(c->forward.model));
+    values_real(out, "doubt", cost_model_doubt(c->forward.model));
+    values_real(out, "draft_us", 1e6 * c->learned->draft_seconds);
+    values_real(out, "allowance", c->learned->allowance);
     if (c->forward.experts.experts)
         values_real(out, "experts", union_of(&c->forward.experts, c->K + 1));       /* predicted, per layer */
 }
@@ -290,7 +410,7 @@ static void cascade_cost_chances(const struct policy *policy, int nodes, float *
 {
     const struct cascade_cost *c = (const struct cascade_cost *)policy;
     for (int node = 0; node < nodes; node++)
-        out[node] = (float)estimator_of(&c->now->estimator, &c->signal[node]);
+        out[node] = (float)chance_of(c, &c->signal[node]);
 }
 
 /* There is one estimator for all drafters. */

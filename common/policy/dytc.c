@@ -95,7 +95,7 @@ static double acceptance(const struct dytc *d, int drafter)
 /* Returns the cost of k tokens of a drafter in one step, in units of a forward of the target over one token. */
 static double cost_of(const struct dytc *d, int drafter, int k)
 {
-    const double level = cost_model_level(&d->forward.model);
+    const double level = cost_model_level(d->forward.model);
     return fmax(1e-9, latency_of(&d->recent[drafter].latency, 1, k, k) / (level > 0 ? level : 1));
 }
 
@@ -311,7 +311,7 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
         dytc_fixed(spec, "dytc", d->drafters, d->fixed, err) ||
-        shared_cost_init(&d->forward, NULL, d->nodes + 1, 0.5, setup, err)) {
+        shared_cost_init(&d->forward, NULL, d->nodes + 1, 0.5, setup, NULL, err)) {
         dytc_free(&d->base);
         return -1;
     }
@@ -334,7 +334,7 @@ static void dytc_state(const struct policy *policy, struct values *out)
     values_int(out, "warm", d->iterations >= d->warmup);
     values_real(out, "objective", d->value);
     values_real(out, "leaf_chance", d->leaf_chance);
-    values_real(out, "level_us", 1e6 * cost_model_level(&d->forward.model));
+    values_real(out, "level_us", 1e6 * cost_model_level(d->forward.model));
     values_int(out, "trial", d->trial);
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->recent[i].latency;

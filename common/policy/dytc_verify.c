@@ -108,7 +108,7 @@ struct dytc_verify {
     struct draft_leaf leaf, branch[MAX];
 };
 
-static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->forward.model); }
+static double level_seconds(const struct dytc_verify *d) { return cost_model_level(d->forward.model); }
 
 /* Returns the expected acceptance probability of a drafter's next token at a depth (from 1), before the token is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
@@ -140,7 +140,7 @@ static int nodes_for(int chain) { return 2 * chain < MAX ? 2 * chain : MAX; }
 
 static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 {
-    double steepness = cost_model_steepness(&d->forward.model);
+    double steepness = cost_model_steepness(d->forward.model);
     if (optimistic)
         steepness *= exp(-d->optimism * shared_doubt(&d->forward));
     shared_parts(&d->forward, steepness, nodes_for(room) + 1, d->verify);
@@ -150,7 +150,7 @@ static int smaller(int a, int b) { return a < b ? a : b; }
 
 static int room_of(const struct dytc_verify *d, const struct draft_view *view)
 {
-    const int max = smaller(d->max, view->room), measured = GROWTH_MAX * d->forward.model.max_tokens;
+    const int max = smaller(d->max, view->room), measured = GROWTH_MAX * d->forward.model->max_tokens;
     if (d->forward.has_table || d->forward.load.texts > 1)
         return shared_room(&d->forward, max);
     return smaller(max, measured > UNMEASURED_MAX ? measured : UNMEASURED_MAX);
@@ -562,7 +562,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
-        const double part = shared_share(&d->forward, cost_model_steepness(&d->forward.model), outcome->drafted + 1);
+        const double part = shared_share(&d->forward, cost_model_steepness(d->forward.model), outcome->drafted + 1);
         const double cost = part + outcome->draft_s / level;
         d->allowance = fmin(d->allowance + d->explore * cost, 12);
         d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;
@@ -624,10 +624,10 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         return -1;
     d->ahead = ahead;
     d->siblings = siblings && !setup->chains;
-    if (shared_cost_init(&d->forward, file, nodes_for(d->max) + 1, 0.5, setup, err))
+    if (shared_cost_init(&d->forward, file, nodes_for(d->max) + 1, 0.5, setup, NULL, err))
         return err_at(err, "dytc-verify");
     if (!file)
-        cost_model_let_bend(&d->forward.model, bend);
+        cost_model_let_bend(d->forward.model, bend, false);
     return 0;
 }
 
@@ -671,8 +671,8 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", d->rate);
     values_real(out, "allowance", d->allowance);
     values_real(out, "level_us", 1e6 * level_seconds(d));
-    values_real(out, "steepness", cost_model_steepness(&d->forward.model));
-    values_real(out, "doubt", cost_model_doubt(&d->forward.model));
+    values_real(out, "steepness", cost_model_steepness(d->forward.model));
+    values_real(out, "doubt", cost_model_doubt(d->forward.model));
     if (d->forward.experts.experts)
         values_real(out, "experts", union_of(&d->forward.experts, d->K + 1));       /* predicted, per layer */
     for (int i = 0; i < d->drafters; i++) {

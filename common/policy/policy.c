@@ -35,8 +35,12 @@ int policy_open(struct policy **out, const char *text, const struct policy_setup
 {
     struct policy *policy = NULL;
     struct spec *spec = NULL;
+    struct policy_setup own = *setup;
     int which, rc = -1;
-    if (pick(&spec, text, setup->draft_length, &which, err) || policy_classes[which]->open(&policy, spec, setup, err))
+    if (pick(&spec, text, setup->draft_length, &which, err))
+        goto done;
+    own.like = setup->like && setup->like->class == policy_classes[which] ? setup->like : NULL;
+    if (policy_classes[which]->open(&policy, spec, &own, err))
         goto done;
     policy->class = policy_classes[which];
     if (setup->shape)

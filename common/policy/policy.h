@@ -41,6 +41,9 @@ struct policy_setup {
     bool sampled;               /* temperature above 0 */
     bool chains;                /* recordings hold chains only: no node may have two children */
     int experts, top_k;         /* experts of a layer; experts per token; 0: a dense model */
+    /* A policy with the same settings for another text of the run; NULL: none. If it has learned estimates, the new policy
+     * shares them, so that concurrent texts learn together. */
+    const struct policy *like;
 };
 
 struct policy_text {            /* the text to be decoded; pointers are valid during the call */

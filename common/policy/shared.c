@@ -3,22 +3,43 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "common/base/mem.h"
+
 static const double weight = 0.2;           /* of the last forward, in the average of `only` */
 static const double only_min = 1e-3;
 
 int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
-                     struct err *err)
+                     const struct shared_cost *like, struct err *err)
 {
     if (file && cost_table_read(&cost->table, file, err))
         return err_at(err, "cost");
     cost->has_table = file != NULL;
     union_init(&cost->experts, tokens, setup->experts, setup->top_k);
     const bool experts = cost->experts.experts > 0;
-    cost_model_init(&cost->model, file ? 1 : experts ? 0.8 : dense, file ? 0.2 : experts ? 0.3 : 1);
+    cost->common = like ? like->common : mem_alloc(1, sizeof *cost->common, err);
+    if (!cost->common)
+        return -1;
+    cost->model = &cost->common->cost;
+    if (!cost->common->users++) {
+        cost->common->observed = true;
+        cost_model_init(cost->model, file ? 1 : experts ? 0.8 : dense, file ? 0.2 : experts ? 0.3 : 1);
+    }
     return 0;
 }
 
-void shared_cost_free(struct shared_cost *cost) { union_free(&cost->experts); }
+void shared_cost_free(struct shared_cost *cost)
+{
+    union_free(&cost->experts);
+    if (cost->common && !--cost->common->users)
+        mem_free(&cost->common);
+}
+
+bool shared_next(struct shared_cost *cost)
+{
+    const bool first = cost->common->observed;
+    cost->common->observed = false;
+    return first;
+}
 
 void shared_learn(struct shared_cost *cost, const struct outcome *outcome)
 {
@@ -45,7 +66,7 @@ static double by_rows(const struct shared_cost *cost, int rows)
 }
 
 /* Returns what the rows beyond the first add to the growth by experts. */
-static double row_growth(const struct shared_cost *cost, int rows) { return cost_model_row(&cost->model) * (rows - 1); }
+static double row_growth(const struct shared_cost *cost, int rows) { return cost_model_row(cost->model) * (rows - 1); }
 
 static double growth_within(const struct shared_cost *cost, int M)
 {
@@ -83,12 +104,15 @@ double shared_root(const struct shared_cost *cost)
 }
 
 /* Returns the rows by which the cost model bends: 1 for shared forwards, where errors of the growth would look like a bend. */
-static int bent_rows(const struct shared_cost *cost, int rows) { return cost->load.texts < 2 ? rows : 1; }
+static int bent_rows(const struct shared_cost *cost, int rows)
+{
+    return cost->load.texts < 2 ? rows : cost->model->falls ? rows + cost->load.rows : 1;
+}
 
 /* Returns the cost of a whole forward, in units of a forward over a single token. rows: of this text. */
 static double whole(const struct shared_cost *cost, double steepness, double growth, int rows)
 {
-    return (1 + steepness * growth) * exp(cost_model_bend(&cost->model, bent_rows(cost, rows)));
+    return (1 + steepness * growth) * exp(cost_model_bend(cost->model, rows));
 }
 
 /* Returns what a text is charged with besides the cost of the present forward: its part of one in which no text drafts, less
@@ -96,19 +120,20 @@ static double whole(const struct shared_cost *cost, double steepness, double gro
 static double fixed_part(const struct shared_cost *cost, double steepness)
 {
     const int texts = cost->load.texts < 2 ? 1 : cost->load.texts;
-    return whole(cost, steepness, shared_root(cost), 1) / texts - whole(cost, steepness, shared_growth(cost, 1), 1);
+    return whole(cost, steepness, shared_root(cost), cost->model->falls ? texts : 1) / texts -
+           whole(cost, steepness, shared_growth(cost, 1), bent_rows(cost, 1));
 }
 
 double shared_part(const struct shared_cost *cost, double steepness, int rows)
 {
-    return fixed_part(cost, steepness) + whole(cost, steepness, shared_growth(cost, rows), rows);
+    return fixed_part(cost, steepness) + whole(cost, steepness, shared_growth(cost, rows), bent_rows(cost, rows));
 }
 
 void shared_parts(const struct shared_cost *cost, double steepness, int count, double *out)
 {
     const double fixed = fixed_part(cost, steepness);
     for (int i = 0; i < count; i++)
-        out[i] = fixed + whole(cost, steepness, shared_growth(cost, 1 + i), 1 + i);
+        out[i] = fixed + whole(cost, steepness, shared_growth(cost, 1 + i), bent_rows(cost, 1 + i));
 }
 
 double shared_share(const struct shared_cost *cost, double steepness, int rows)
@@ -116,15 +141,15 @@ double shared_share(const struct shared_cost *cost, double steepness, int rows)
     const int all = rows + cost->load.rows;
     if (cost->load.texts < 2)
         return shared_part(cost, steepness, rows);
-    return whole(cost, steepness, shared_growth(cost, rows), rows) * rows / all;
+    return whole(cost, steepness, shared_growth(cost, rows), bent_rows(cost, rows)) * rows / all;
 }
 
 double shared_doubt(const struct shared_cost *cost)
 {
     if (cost->load.texts < 2 || !by_experts(cost))
-        return cost_model_doubt(&cost->model);
-    const double row = cost_model_row(&cost->model), added = growth_within(cost, 2) - growth_within(cost, 1);
-    return cost_model_doubt_of(&cost->model, fmax(0, added - row), 1);
+        return cost_model_doubt(cost->model);
+    const double row = cost_model_row(cost->model), added = growth_within(cost, 2) - growth_within(cost, 1);
+    return cost_model_doubt_of(cost->model, fmax(0, added - row), 1);
 }
 
 int shared_room(const struct shared_cost *cost, int max)
@@ -140,18 +165,20 @@ int shared_room(const struct shared_cost *cost, int max)
 static void observe_shared(struct shared_cost *cost, const struct outcome *outcome, double seconds)
 {
     const double experts = (double)outcome->shared_experts / outcome->moe_layers / union_of(&cost->experts, 1) - 1;
-    cost_model_observe(&cost->model, fmax(0, experts), outcome->shared_rows - 1, seconds);
+    cost_model_observe(cost->model, fmax(0, experts), outcome->shared_rows - 1, seconds);
 }
 
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth)
 {
     const double seconds = outcome->iteration_s - outcome->draft_s + outcome->shared_s;     /* of all texts, and around it */
-    if (cost->load.texts > 1 && by_experts(cost) && outcome->moe_layers)
+    const bool learns = cost->common->users == 1 || !cost->common->observed;
+    cost->common->observed = true;
+    if (learns && cost->load.texts > 1 && by_experts(cost) && outcome->moe_layers)
         observe_shared(cost, outcome, seconds);
-    else
-        cost_model_observe_tokens(&cost->model, growth, bent_rows(cost, outcome->drafted + 1), seconds);
+    else if (learns)
+        cost_model_observe_tokens(cost->model, growth, bent_rows(cost, outcome->drafted + 1), seconds);
     if (cost->load.texts < 2)
         return outcome->iteration_s;
-    const double steepness = cost_model_steepness(&cost->model);
+    const double steepness = cost_model_steepness(cost->model);
     return outcome->draft_s + shared_part(cost, steepness, outcome->drafted + 1) / (1 + steepness * growth) * seconds;
 }

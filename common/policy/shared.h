@@ -26,19 +26,31 @@ struct shared_load {            /* start with {0}: alone */
     bool learned;               /* `only` was measured */
 };
 
+struct shared_model {           /* of the policies that share what they learn (policy_setup.like) */
+    int users;
+    bool observed;                      /* the present forward was observed */
+    struct cost_model cost;             /* of the whole forward */
+};
+
 struct shared_cost {
     bool has_table;
     struct cost_table table;
     struct union_predictor experts;     /* the caller calls union_begin and union_learn */
-    struct cost_model model;            /* of the whole forward */
+    struct shared_model *common;
+    struct cost_model *model;           /* &common->cost */
     struct shared_load load;
 };
 
 /* file: a cost table; NULL: costs follow from the experts that `tokens` tokens are predicted to load. dense: the expected
- * steepness for a model without experts (predict/cost_model.h). */
+ * steepness for a model without experts (predict/cost_model.h). like: of another policy, whose cost model is shared; NULL:
+ * none. */
 int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
-                     struct err *err);
+                     const struct shared_cost *like, struct err *err);
 void shared_cost_free(struct shared_cost *cost);
+
+/* Must be called before the draft of each iteration. Returns whether this text is the first to draft for a forward. Texts that
+ * share a forward draft before it and learn after it; of texts with one cost model the first outcome corrects it. */
+bool shared_next(struct shared_cost *cost);
 
 /* Learns the load of the other texts; must be called before the functions below, for each outcome. */
 void shared_learn(struct shared_cost *cost, const struct outcome *outcome);

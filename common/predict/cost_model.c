@@ -5,9 +5,10 @@
 static const double surprise_max = 0.4;
 static const double knot_drift = 2e-5;
 
-static const int knot_tokens[COST_KNOTS] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+static const int knot_tokens[COST_KNOTS] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 static const double knot_log2[COST_KNOTS] = {1, 1.5849625007211562, 2, 2.5849625007211562, 3, 3.5849625007211562, 4,
-                                             4.584962500721156, 5, 5.584962500721156, 6};
+                                             4.584962500721156, 5, 5.584962500721156, 6,
+                                             6.584962500721156, 7, 7.584962500721156, 8, 8.584962500721156, 9};
 
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty)
 {
@@ -18,9 +19,10 @@ void cost_model_init(struct cost_model *model, double steepness, double uncertai
         .max = fmax(0.25, uncertainty * uncertainty)};
 }
 
-void cost_model_let_bend(struct cost_model *model, double deviation)
+void cost_model_let_bend(struct cost_model *model, double deviation, bool falls)
 {
     model->states = COST_STATES;
+    model->falls = falls;
     for (int i = 0; i < COST_KNOTS; i++) {
         model->drift[COST_KNOT + i] = knot_drift;
         for (int j = 0; j < COST_KNOTS; j++)
@@ -92,7 +94,7 @@ static void observe(struct cost_model *model, double growth, double rows, int M,
     *steepness_variance = fmin(*steepness_variance, model->max);
     double variance = model->noise, surprise = log(seconds) - model->state[COST_LEVEL] - log(whole) - bend;
     const bool bends = model->states > COST_KNOT;
-    if (bends && (surprise > 0 || bend > 0))
+    if (bends && (model->falls || surprise > 0 || bend > 0))
         differentiate_knots(slope, M);
     project(model, slope, cross);
     for (int i = 0; i < model->states; i++)
@@ -104,12 +106,13 @@ static void observe(struct cost_model *model, double growth, double rows, int M,
         for (int j = 0; j < model->states; j++)
             model->covariance[i][j] -= cross[i] * cross[j] / variance;
     }
-    straighten(model);
+    if (!model->falls)
+        straighten(model);
 }
 
 void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds)
 {
-    observe(model, growth, rows, 1, seconds);
+    observe(model, growth, rows, model->falls ? (int)rows + 1 : 1, seconds);
 }
 
 void cost_model_observe_tokens(struct cost_model *model, double growth, int M, double seconds)

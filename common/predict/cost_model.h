@@ -9,8 +9,8 @@
  *
  * The bend is what the growth does not predict, such as the number of tokens M from which multiplications take longer than
  * reads of weights. It is 0 unless cost_model_let_bend is called. Then it is a line of knots over the logarithm of M, part of
- * the same filter; before observations it is 0, with a standard deviation that grows with the square root of log2(M). It is
- * never negative, and never falls. */
+ * the same filter; before observations it is 0, with a standard deviation that grows with the square root of log2(M). Unless it
+ * may fall, it is never negative. With rows given, M is 1 + rows if it may fall, else 1. */
 #ifndef MOE_PREDICT_COST_MODEL_H
 #define MOE_PREDICT_COST_MODEL_H
 
@@ -19,11 +19,12 @@
 /* The growth by a row before it was measured. */
 #define COST_ROW 0.03
 
-enum { COST_LEVEL, COST_STEEPNESS, COST_ROWS, COST_KNOT, COST_KNOTS = 11, COST_STATES = COST_KNOT + COST_KNOTS };
+enum { COST_LEVEL, COST_STEEPNESS, COST_ROWS, COST_KNOT, COST_KNOTS = 17, COST_STATES = COST_KNOT + COST_KNOTS };
 
 struct cost_model {
     bool begun;                         /* an iteration was observed */
     int states;                         /* without knots COST_KNOT */
+    bool falls;                         /* the bend may fall, and be negative */
     int max_tokens;                     /* the largest M of cost_model_observe_tokens */
     double state[COST_STATES];          /* logarithms of level, steepness and row; the bend at each knot */
     double covariance[COST_STATES][COST_STATES];
@@ -34,8 +35,9 @@ struct cost_model {
 /* uncertainty: standard deviation of the logarithm of the steepness (its first value: `steepness`). */
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty);
 
-/* deviation: standard deviation of the bend at M = 2. Must be called before any observation. */
-void cost_model_let_bend(struct cost_model *model, double deviation);
+/* deviation: standard deviation of the bend at M = 2. falls: it may fall, because the growth may be wrong in both directions.
+ * Must be called before any observation. */
+void cost_model_let_bend(struct cost_model *model, double deviation, bool falls);
 
 void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds);
 

@@ -22,14 +22,14 @@ void pending_add(struct pending *pending, const struct draft_tree *tree, const s
 }
 
 /* Follows the text by one token; returns whether nodes are left below it. */
-static bool follow(struct pending_draft *draft, struct estimator *estimator, int drafters, int32_t token)
+static bool follow(struct pending_draft *draft, pending_judge *judge, void *context, int32_t token)
 {
     const int at = draft->at;
     bool left = false;
     for (int i = at + 1; i < draft->nodes; i++) {
         const struct pending_node *node = &draft->node[i];
         if (node->parent == at) {
-            estimator_observe(&estimator[drafters > 1 ? node->drafter : 0], &node->signal, node->token == token);
+            judge(context, node->drafter, &node->signal, node->token == token);
             draft->at = node->token == token ? i : draft->at;
         } else {
             left |= draft->at > at && node->parent == draft->at;
@@ -38,12 +38,12 @@ static bool follow(struct pending_draft *draft, struct estimator *estimator, int
     return left;
 }
 
-void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count)
+void pending_follow(struct pending *pending, pending_judge *judge, void *context, const int32_t *token, int count)
 {
     for (int i = 0; i < count && pending->drafts; i++) {
         int left = 0;
         for (int at = 0; at < pending->drafts; at++) {
-            if (!follow(&pending->draft[at], estimator, drafters, token[i]))
+            if (!follow(&pending->draft[at], judge, context, token[i]))
                 continue;
             struct pending_draft kept = pending->draft[at];
             pending->draft[at] = pending->draft[left];
@@ -51,6 +51,20 @@ void pending_learn(struct pending *pending, struct estimator *estimator, int dra
         }
         pending->drafts = left;
     }
+}
+
+struct learners { struct estimator *estimator; int drafters; };
+
+static void learn(void *context, int drafter, const struct estimator_signal *signal, bool kept)
+{
+    const struct learners *learners = context;
+    estimator_observe(&learners->estimator[learners->drafters > 1 ? drafter : 0], signal, kept);
+}
+
+void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count)
+{
+    struct learners learners = {estimator, drafters};
+    pending_follow(pending, learn, &learners, token, count);
 }
 
 void pending_clear(struct pending *pending) { pending->drafts = 0; }

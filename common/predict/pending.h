@@ -20,6 +20,10 @@ struct pending {
 /* Adds a draft of nodes with these signals; ignored where there is no room or no memory. */
 void pending_add(struct pending *pending, const struct draft_tree *tree, const struct estimator_signal *signal);
 
+/* Calls judge for each node whose parent is now in the text; kept: the text continues with the node. */
+typedef void pending_judge(void *context, int drafter, const struct estimator_signal *signal, bool kept);
+void pending_follow(struct pending *pending, pending_judge *judge, void *context, const int32_t *token, int count);
+
 /* Teaches estimator[drafters], or one estimator for all drafters, by the tokens that follow in the text. */
 void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count);
 

@@ -51,6 +51,14 @@ alone() {
     counts=16 same -d model:file=draft.moe --policy evict-experts
 }
 
+# In each forward all texts of a task know as many outcomes, each of which teaches all of them.
+@test "concurrent texts with -K auto learn together" {
+    head -n 3 some.jsonl | jq -c 'del(.task) + {max_tokens: 8}' > run/p.jsonl
+    moe-decode -q -m pocket.moe -d model:file=draft.moe -K auto --parallel 3 --stream run/s.moes run/p.jsonl > run/out
+    moe-view --json run/s.moes | jq -e -s '[.[] | select(.type == "iter")] | group_by(.sequence) |
+        length == 3 and (map(.[1].policy.tried) | unique | length == 1 and .[0] > 2)'
+}
+
 @test "a budget applies to each text separately, whatever ranks its experts" {
     moe-profile -q -m pocket.moe -n 0 some.jsonl | moe-coact rank-experts > run/rank.moes
     counts=16 same --json -d ngram --budget 3 --rank run/rank.moes --budget-phase verify

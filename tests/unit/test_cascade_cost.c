@@ -33,6 +33,9 @@ struct reference {
     struct estimator_signal signal[MAX];
     double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as estimated */
     int asked;
+    enum { NO_PROBE, NONE_ON_TRIAL, DRAFT_ON_TRIAL } probe;
+    double trials, loss;                        /* what probes may lose; what a draft would lose where none pays */
+    bool drafted;                               /* the iteration before verified a draft */
 };
 
 static double growth(const struct reference *t, int M)
@@ -42,6 +45,13 @@ static double growth(const struct reference *t, int M)
     return union_of(&t->experts, M) / union_of(&t->experts, 1) - 1 + 0.02 * (M - 1);
 }
 
+
+/* Returns the cost of a forward over M tokens, in forwards over one. */
+static double forward(const struct reference *t, int M, double doubts)
+{
+    const double steepness = cost_model_steepness(&t->cost_model) * exp(-doubts * cost_model_doubt(&t->cost_model));
+    return (1 + steepness * growth(t, M)) * exp(cost_model_bend(&t->cost_model, M));
+}
 
 static double drafting(const struct reference *t)
 {
@@ -53,6 +63,7 @@ static double drafting(const struct reference *t)
 static int choose(struct reference *t, int max, const struct draft_tree *tree)
 {
     double value[MAX + 1], G[MAX + 1] = {1}, C[MAX + 1] = {1}, way = 1;
+    bool hope = false;
     int best = 0;
     estimator_signals(t->signal, tree, 0);
     value[0] = 1 - t->rate;
@@ -60,12 +71,18 @@ static int choose(struct reference *t, int max, const struct draft_tree *tree)
         bool there = K <= tree->nodes;
         way *= there ? estimator_of(&t->now->estimator, &t->signal[K - 1]) : estimator_ahead(&t->now->estimator, K);
         G[K] = G[K - 1] + way;
-        C[K] = 1 + cost_model_steepness(&t->cost_model) * exp(-t->hope * cost_model_doubt(&t->cost_model)) * growth(t, K + 1) +
-               (there ? 0 : (K - tree->nodes) * drafting(t));
+        C[K] = forward(t, K + 1, 0) + (there ? 0 : (K - tree->nodes) * drafting(t));
         value[K] = G[K] - t->rate * C[K];
+        hope |= G[K] - t->rate * (C[K] - forward(t, K + 1, 0) + forward(t, K + 1, t->hope)) > value[0];
+        hope |= value[K] > value[0];
     }
-    for (int K = 1; K <= max; K++)
-        best = value[K] > value[best] + 1e-13 ? K : best;
+    if (t->probe != NONE_ON_TRIAL && max) {
+        int drafted = 1;
+        for (int K = 2; K <= max; K++)
+            drafted = value[K] > value[drafted] + 1e-13 ? K : drafted;
+        t->loss = hope ? fmax(0, (value[0] - value[drafted]) / t->rate) : INFINITY;
+        best = t->probe == DRAFT_ON_TRIAL || value[drafted] > value[0] + 1e-13 ? drafted : 0;
+    }
     t->gain = G[best];
     t->cost = C[best];
     return best;
@@ -78,7 +95,7 @@ static int first_ask(struct reference *t, int max, const struct draft_tree *tree
 {
     int learn = max < 2 ? max : 2;
     if (!t->timed)
-        return t->cost_model.begun ? 1 : 0;
+        return 1;
     if (drafting(t) * t->cap <= t->shadow)
         return max;
     int K = knows(t) ? choose(t, max, tree) : 0;
@@ -125,7 +142,8 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
         .drafted = K, .accepted = kept, .emitted = kept + 1, .token = emitted, .expert = &expert[0][0][0],
         .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = draft_s, .verify_s = verify_s, .iteration_s = draft_s + verify_s};
     policy->class->observe(policy, &outcome);
-    cost_model_observe(&t->cost_model, growth(t, K + 1), 0, verify_s + draft_s - draft_s);
+    cost_model_observe_tokens(&t->cost_model, growth(t, K + 1), K + 1, verify_s + draft_s - draft_s);
+    t->drafted = K > 0;
     if (made) {                         /* after a pause a draft reads the text, too: used only if no other was timed */
         double each = draft_s / made;
         if (!t->warm)
@@ -138,10 +156,19 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
     double spent = draft_s / cost_model_level(&t->cost_model);
     t->allowance = fmin(1, t->allowance + t->shadow - (K ? 0 : spent));
     t->now->tokens = 0.98 * t->now->tokens + kept + 1;
-    t->now->cost = 0.98 * t->now->cost + 1 + cost_model_steepness(&t->cost_model) * growth(t, K + 1) + spent;
+    t->now->cost = 0.98 * t->now->cost + forward(t, K + 1, 0) + spent;
     pending_learn(&t->pending, &t->now->estimator, 1, emitted, kept + 1);
     union_learn(&t->experts, outcome.expert, kept + 1, LAYERS);
     return kept + 1;
+}
+
+/* Decides whether the iteration has no draft although one pays, or a draft although none pays; the smaller the expected loss,
+ * the more often. */
+static void plan_probe(struct reference *t)
+{
+    const double loss = fmax(0.05, t->drafted ? t->rate - 1 : t->loss);
+    t->probe = t->timed && loss <= t->trials ? t->drafted ? NONE_ON_TRIAL : DRAFT_ON_TRIAL : NO_PROBE;
+    t->trials = fmin(1, t->trials + t->shadow) - (t->probe != NO_PROBE ? loss : 0);
 }
 
 /* Runs one iteration; returns the number of emitted tokens. */
@@ -153,6 +180,7 @@ static int iterate(struct reference *t, struct policy *policy, struct draft_tree
     draft_tree_clear(tree);
     t->rate = t->now->cost > 0 ? fmax(1, t->now->tokens / t->now->cost) : 1;
     t->gain = t->cost = 1;
+    plan_probe(t);
     t->asked = max < 1 ? 0 : first_ask(t, max, tree);
     for (int ask = t->asked; ask; view.steps++) {
         struct step step = policy->class->next(policy, &view);
@@ -248,6 +276,8 @@ static struct policy *open_both(struct reference *t, uint64_t seed, const char *
     t->now = &t->task[0];
     union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K);
     cost_model_init(&t->cost_model, t->table ? 1 : 0.8, t->table ? 0.2 : 0.3);
+    if (!t->table)
+        cost_model_let_bend(&t->cost_model, 0.35, true);
     return policy;
 }
 
@@ -255,7 +285,7 @@ static void choices_are_those_of_the_second_telling(void **state)
 {
     static struct reference t;
     char *folder = unit_folder();
-    long drafts = 0, cut = 0, none = 0;
+    long drafts = 0, cut = 0, none = 0, probes[3] = {0};
     (void)state;
     for (uint64_t seed = 1; seed <= 96; seed++) {
         struct shape *shape = NULL;
@@ -270,6 +300,7 @@ static void choices_are_those_of_the_second_telling(void **state)
                 drafts += tree.nodes > 0;
                 cut += t.asked > tree.nodes;
                 none += !t.asked;
+                probes[t.probe]++;
             }
         }
         draft_tree_free(&tree);
@@ -278,6 +309,7 @@ static void choices_are_those_of_the_second_telling(void **state)
         shape_close(&shape);
     }
     assert_true(drafts > 1000 && cut > 1000 && none > 1000);
+    assert_true(probes[NONE_ON_TRIAL] > 100 && probes[DRAFT_ON_TRIAL] > 100);
     unit_remove(folder);
 }
 

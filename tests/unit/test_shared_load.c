@@ -21,6 +21,7 @@ struct world {
     double acceptance[2];                       /* of even and odd texts */
     double draft, steepness;                    /* draft: seconds of a drafted token, in forwards over one token */
     double row;                                 /* growth by a row */
+    bool silent;                                /* the drafter states no probabilities */
 };
 
 /* Returns whether the token at this place of a text is drafted correctly, and its experts, which are always the same. */
@@ -45,10 +46,10 @@ static void experts_of(int text, int place, int layer, int32_t out[TOP_K])
 struct text { struct policy *policy; struct shape *shape; struct draft_tree tree; int place, made; };
 
 /* Drafts a chain of the length that the policy chooses; without a policy `fixed` tokens. */
-static void draft(struct text *t, double acceptance, int fixed)
+static void draft(struct text *t, double acceptance, bool silent, int fixed)
 {
     struct draft_view view = {.tree = &t->tree, .room = 100};
-    const float stated = (float)log(acceptance);
+    const float stated = silent ? NAN : (float)log(acceptance);
     draft_tree_clear(&t->tree);
     t->made = 0;
     for (; !t->policy && t->made < fixed; t->made++)
@@ -125,35 +126,39 @@ static double forward(const struct world *w, const struct text *text, struct use
     return 1e-6 * LEVEL_US * (1 + w->steepness * growth);
 }
 
-/* Returns the tokens per second of all texts, with a policy each, or with fixed lengths for even and odd texts. */
-static double throughput(const struct world *w, const char *policy, int even, int odd)
+/* A policy for each text, or fixed lengths for even and odd texts. The first `warm_up` iterations do not count. */
+struct plan { const char *policy; bool together; int even, odd, warm_up, iterations; };
+
+/* Returns the tokens per second of all texts. */
+static double run(const struct world *w, const struct plan *plan)
 {
     struct text text[N_MAX] = {{0}};
     double tokens = 0, seconds = 0;
     for (int i = 0; i < w->texts; i++) {
         assert_int_equal(shape_open(&text[i].shape, NULL, NULL), 0);
         const struct policy_setup setup = {.drafters = 1, .draft_length = DRAFT_LENGTH_NONE, .max_length = K_MAX,
-                                           .shape = text[i].shape, .experts = EXPERTS, .top_k = TOP_K};
-        if (policy)
-            assert_int_equal(policy_open(&text[i].policy, policy, &setup, NULL), 0);
+                                           .shape = text[i].shape, .experts = EXPERTS, .top_k = TOP_K,
+                                           .like = plan->together && i ? text[0].policy : NULL};
+        if (plan->policy)
+            assert_int_equal(policy_open(&text[i].policy, plan->policy, &setup, NULL), 0);
         assert_int_equal(draft_tree_init(&text[i].tree, text[i].shape->room, NULL), 0);
     }
-    for (int at = 0; at < ITERATIONS; at++) {
+    for (int at = 0; at < plan->iterations; at++) {
         struct uses uses;
         int rows, before = 0;
         double spent = 0;
         for (int i = 0; i < w->texts; i++) {
-            draft(&text[i], w->acceptance[i % 2], i % 2 ? odd : even);
+            draft(&text[i], w->acceptance[i % 2], w->silent, i % 2 ? plan->odd : plan->even);
             spent += 1e-6 * LEVEL_US * w->draft * text[i].made;
             before += text[i].place;
         }
         const double verified = forward(w, text, &uses, &rows);
         for (int i = 0; i < w->texts; i++)
             learn(w, &text[i], i, &uses, verified, rows);
-        for (int i = 0; i < w->texts && at >= WARM_UP; i++)
+        for (int i = 0; i < w->texts && at >= plan->warm_up; i++)
             tokens += text[i].place;
-        tokens -= at >= WARM_UP ? before : 0;
-        seconds += at >= WARM_UP ? spent + verified : 0;
+        tokens -= at >= plan->warm_up ? before : 0;
+        seconds += at >= plan->warm_up ? spent + verified : 0;
     }
     for (int i = 0; i < w->texts; i++) {
         policy_close(&text[i].policy);
@@ -161,6 +166,12 @@ static double throughput(const struct world *w, const char *policy, int even, in
         shape_close(&text[i].shape);
     }
     return tokens / seconds;
+}
+
+static double throughput(const struct world *w, const char *policy, int even, int odd)
+{
+    const struct plan plan = {policy, true, even, odd, WARM_UP, ITERATIONS};
+    return run(w, &plan);
 }
 
 /* The shares of the best throughput that each policy must reach: on average over all batches, and for two kinds of texts.
@@ -181,7 +192,7 @@ static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
     for (int at = 0; at < 8; at += unit_brief() ? 5 : 1)
         for (int texts = 2; texts <= N_MAX; texts *= unit_brief() ? 8 : 2, worlds++) {
             const double acceptance = acceptances[at % 4];
-            const struct world w = {texts, {acceptance, acceptance}, 0.02, 0.8, rows[at / 4]};
+            const struct world w = {texts, {acceptance, acceptance}, 0.02, 0.8, rows[at / 4], false};
             double best = 0;
             for (int K = 0; K <= K_MAX; K += unit_brief() ? 4 : K < 4 ? 1 : 2)
                 best = fmax(best, throughput(&w, NULL, K, K));
@@ -201,7 +212,7 @@ static void batches_are_nearly_as_fast_as_with_the_best_length(void **state)
 /* If half of the texts have correct drafts and the others do not, only the former draft. */
 static void texts_of_a_batch_differ(void **state)
 {
-    const struct world w = {8, {0.95, 0.2}, 0.02, 0.8, 0.02};
+    const struct world w = {8, {0.95, 0.2}, 0.02, 0.8, 0.02, false};
     double best = 0;
     (void)state;
     for (int even = 0; even <= K_MAX; even += 2)
@@ -214,11 +225,35 @@ static void texts_of_a_batch_differ(void **state)
     }
 }
 
+/* With policies that share what they learn, the first iterations of concurrent texts are faster than with policies that learn
+ * alone, and not much slower than with the best length. */
+static void texts_learn_together(void **state)
+{
+    enum { FIRST = 30 };
+    double together = 0, apart = 0;
+    int worlds = 0;
+    (void)state;
+    for (int texts = 4; texts <= N_MAX; texts *= 2)
+        for (double acceptance = 0.4; acceptance < 0.9; acceptance += 0.2, worlds++) {
+            const struct world w = {texts, {acceptance, acceptance}, 0.001, 0.8, 0.2, true};
+            double best = 0;
+            for (int K = 0; K <= K_MAX; K += K < 2 ? 1 : 2)
+                best = fmax(best, run(&w, &(struct plan){NULL, false, K, K, 0, FIRST}));
+            together += log(run(&w, &(struct plan){"cascade-cost", true, 0, 0, 0, FIRST}) / best);
+            apart += log(run(&w, &(struct plan){"cascade-cost", false, 0, 0, 0, FIRST}) / best);
+        }
+    together = exp(together / worlds);
+    apart = exp(apart / worlds);
+    if (together < 0.965 || together < apart + 0.005)
+        fail_msg("%.3f of the best, and %.3f with policies that learn alone", together, apart);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_nearly_as_fast_as_with_the_best_length),
         cmocka_unit_test(texts_of_a_batch_differ),
+        cmocka_unit_test(texts_learn_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
