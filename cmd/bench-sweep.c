@@ -10,6 +10,8 @@
 
 enum { LOGITS_ALL, LOGITS_LAST };
 static const char *const logit_words[] = { "all", "last", NULL };
+enum { NODES_CHAIN, NODES_TREE };
+static const char *const node_words[] = { "chain", "tree", NULL };
 
 const struct opt sweep_options[] = {
     SESSION_OPTIONS(struct sweep_args, session),
@@ -17,6 +19,7 @@ const struct opt sweep_options[] = {
     OPT_STRING(0, "rows", struct sweep_args, rows, "M,M,...", "time forwards of these numbers of tokens; 1 is always included"),
     OPT_COUNT(0, "prefix", struct sweep_args, prefix, 0, 1 << 24, "after N tokens"),
     OPT_CHOICE(0, "logits", struct sweep_args, logits, logit_words, "compute logits of all tokens, or of the last"),
+    OPT_CHOICE(0, "nodes", struct sweep_args, nodes, node_words, "time a chain of tokens, or a binary tree"),
     OPT_FLOAT(0, "seconds", struct sweep_args, seconds, 0, 3600, "S", "measure for S seconds"),
     OPT_SEED(struct sweep_args, seed),
     OPT_GROUP("Other options"),
@@ -61,8 +64,8 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
         goto done;
     session_print(session, console);
     const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_min = ROUNDS_MIN,
-                                       .last_logits = args->logits == LOGITS_LAST, .seconds = args->seconds,
-                                       .seed = args->seed };
+                                       .tree = args->nodes == NODES_TREE, .last_logits = args->logits == LOGITS_LAST,
+                                       .seconds = args->seconds, .seed = args->seed };
     const struct model_identity *identity = model_identity(session->model);
     const char *label = identity->synthetic ? "synthetic" : identity->inflated_from ? "inflated" : NULL;
     if (args->prefix + rows[points - 1] > engine_max_positions(session->engine)) {

@@ -15,7 +15,7 @@ struct sweep_args {
     int prefix;
     double seconds;
     uint64_t seed;
-    int logits;
+    int logits, nodes;
     bool json;
 };
 extern const struct opt sweep_options[];

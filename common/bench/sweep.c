@@ -21,6 +21,7 @@ struct trials {
     const struct session *session;
     struct sequence *sequence;
     int32_t *token;                     /* [maximum of rows and prefix] */
+    int32_t *parent;                    /* [maximum of rows] of a tree; NULL: a chain */
     struct trial *trial;                /* [rounds][points] */
     size_t room;
     int rounds;
@@ -40,7 +41,8 @@ static int run_trial(struct trials *t, int rows, struct trial *out, struct err *
     struct forward forward;
     const int32_t last = rows - 1;
     const struct engine_choice greedy = {.filter = {.top_p = 1}};
-    const struct batch batch = {.rows = rows, .token = t->token, .logit_row = t->setup->last_logits ? &last : NULL,
+    const struct batch batch = {.rows = rows, .token = t->token, .parent = t->parent,
+                                .logit_row = t->setup->last_logits ? &last : NULL,
                                 .logit_rows = t->setup->last_logits ? 1 : rows,
                                 .choice = engine_chooses(engine) ? &greedy : NULL};
     double experts = 0;
@@ -109,6 +111,7 @@ static int sum_up(struct sweep *out, const struct trials *t, struct err *err)
     out->rounds = t->rounds;
     out->points = t->setup->points;
     out->prefix = t->setup->prefix;
+    out->tree = t->setup->tree;
     for (int i = 0; i < out->points; i++)
         if (sum_up_point(&out->point[i], t, i, out->machine.bytes_per_second, err))
             return -1;
@@ -127,6 +130,10 @@ int sweep_run(struct sweep *out, const struct session *session, const struct swe
         sequence_open(&t.sequence, session->engine, setup->prefix + max, err) ||
         !(t.token = mem_alloc((size_t)(setup->prefix > max ? setup->prefix : max), sizeof *t.token, err)))
         goto done;
+    if (setup->tree && !(t.parent = mem_alloc((size_t)max, sizeof *t.parent, err)))
+        goto done;
+    for (int i = 0; t.parent && i < max; i++)
+        t.parent[i] = i ? (i - 1) / 2 : -1;
     draw_tokens(&t, setup->prefix);
     if (setup->prefix) {
         struct forward last;
@@ -143,6 +150,7 @@ int sweep_run(struct sweep *out, const struct session *session, const struct swe
 done:
     sequence_close(&t.sequence);
     mem_free(&t.token);
+    mem_free(&t.parent);
     mem_free(&t.trial);
     return rc;
 }
@@ -150,9 +158,9 @@ done:
 int sweep_text(struct text *out, const struct sweep *sweep, const char *label, struct err *err)
 {
     const struct roofline *machine = &sweep->machine;
-    if (text_printf(out, err, "%s %s, %d thread%s, %d rounds after %d token%s%s%s", machine->device, machine->isa,
-                    machine->threads, numeral_plural(machine->threads), sweep->rounds, sweep->prefix,
-                    numeral_plural(sweep->prefix), label ? ", " : "", label ? label : "") ||
+    if (text_printf(out, err, "%s %s, %d thread%s, %d rounds%s after %d token%s%s%s", machine->device, machine->isa,
+                    machine->threads, numeral_plural(machine->threads), sweep->rounds, sweep->tree ? " of trees" : "",
+                    sweep->prefix, numeral_plural(sweep->prefix), label ? ", " : "", label ? label : "") ||
         (!isnan(machine->bytes_per_second) && text_printf(out, err, ", reads %.1f GB/s", 1e-9 * machine->bytes_per_second)) ||
         text_printf(out, err, "\n%6s %10s %17s %8s %9s %7s %7s %7s %6s\n", "tokens", "ms", "quartiles", "experts", "MB", "cost",
                     "bytes", "excess", "share"))
@@ -172,10 +180,10 @@ int sweep_json(struct text *out, const struct sweep *sweep, const char *label, s
 {
     const struct roofline *machine = &sweep->machine;
     json_t *cost = json_array();
-    json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:s?, s:o}", "type", "sweep", "device", machine->device,
-                               "isa", machine->isa, "threads", machine->threads, "read_bandwidth",
+    json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:s, s:s?, s:o}", "type", "sweep", "device",
+                               machine->device, "isa", machine->isa, "threads", machine->threads, "read_bandwidth",
                                json_finite(machine->bytes_per_second), "rounds", sweep->rounds, "prefix", sweep->prefix,
-                               "label", label, "cost", cost);
+                               "nodes", sweep->tree ? "tree" : "chain", "label", label, "cost", cost);
     bool failed = !object;
     for (int i = 0; !failed && i < sweep->points; i++) {
         const struct sweep_point *p = &sweep->point[i];

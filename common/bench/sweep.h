@@ -1,8 +1,8 @@
 /* Measures the cost of a forward of M tokens relative to one of one token, which decides whether drafts pay.
  *
  * After a prompt of random tokens, forwards of the row counts are interleaved, each with new random tokens, so that the
- * routes of one token say little about the next: independent routing, the worst case. The nodes of a forward are a chain;
- * the logits of all of them or of the last one are computed; then the nodes are dropped. */
+ * routes of one token say little about the next: independent routing, the worst case. The nodes of a forward are a chain or
+ * a binary tree; the logits of all of them or of the last one are computed; then the nodes are dropped. */
 #ifndef MOE_BENCH_SWEEP_H
 #define MOE_BENCH_SWEEP_H
 
@@ -17,6 +17,7 @@ struct sweep_setup {
     int points;
     int prefix;                         /* tokens of the prompt */
     int rounds_min;                     /* minimum forwards per row count; more are run until the time is used up */
+    bool tree;                          /* the parent of node i is node (i - 1) / 2, not i - 1 */
     bool last_logits;                   /* compute only the logits of a forward's last token */
     double seconds;
     uint64_t seed;
@@ -37,6 +38,7 @@ struct sweep_point {
 struct sweep {
     struct roofline machine;
     int rounds, points, prefix;
+    bool tree;
     struct sweep_point point[SWEEP_POINTS];
 };
 

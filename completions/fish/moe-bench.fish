@@ -220,6 +220,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l split -x -a 'non
 complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l rows -x -d 'time forwards of these numbers of tokens; 1 is always included'
 complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l prefix -x -d 'after N tokens'
 complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l logits -x -a 'all last' -d 'compute logits of all tokens, or of the last'
+complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l nodes -x -a 'chain tree' -d 'time a chain of tokens, or a binary tree'
 complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l seconds -x -d 'measure for S seconds'
 complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l seed -x -d 'start the random numbers from N'
 complete -c moe-bench -n '__fish_seen_subcommand_from sweep' -l json -d 'write a JSON object, which is a cost table for replay'

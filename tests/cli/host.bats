@@ -90,6 +90,9 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --logits last --json |
         jq -e --argjson all "$(moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --json | jq '.cost[1].experts')" \
             '(.cost[1].experts - $all) | fabs < 1e-9'
+    moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --nodes tree --json > tree.json
+    jq -e --argjson all "$(moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --json | jq '.cost[1].experts')" \
+        '.nodes == "tree" and (.cost[1].experts - $all | fabs) > 1e-9' tree.json       # tokens have other contexts
     [ "$(awk 'NR > 2 { print $1 }' <<< "$output" | tr '\n' ' ')" = "1 4 64 " ]
 }
 

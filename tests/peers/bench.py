@@ -8,10 +8,11 @@ Writes random weights of a published shape, cut to some layers, into WORK as a G
 every peer reads (ik_llama.cpp has no olmoe); moe-convert makes moekit's file from the same file. q8 and q4 are Q8_0 and Q4_0;
 other formats are made by ik_llama.cpp's llama-quantize --pure. Every pair is one burst of moekit (moe-bench sweep) and one of
 the peer, for forwards of 1, 2, 4, 8, 16 and 64 tokens after each prefix with logits of all, and for a prompt of 512 with logits
-of the last: medians of a burst, and the median of the pairs' ratios (peer's time over moekit's) with its 95 % interval; and
-from moekit's sweep its share of the read bandwidth and its excess over the ratio of bytes. Tokens are random, and embeddings so
-large that they outweigh the layers' outputs, so routing is nearly independent. Prints a Markdown table per format, prefix and
-peer. 30 pairs of 4 layers take about 15 minutes per table on two cores, and 12 GB of disk.
+of the last; moekit for a binary tree of 16 tokens, too. The table has medians of a burst, the median of the pairs' ratios
+(peer's time over moekit's) with its 95 % interval, and from moekit's sweep its share of the read bandwidth and its excess over
+the ratio of bytes. Tokens are random, and embeddings so large that they outweigh the layers' outputs, so routing is nearly
+independent. Prints a Markdown table per format, prefix and peer. 30 pairs of 4 layers take about 15 minutes per
+table on two cores, and 12 GB of disk.
 
 Shapes of hybrid and other recent models (hybrids.py) have one period of layers unless --layers is given, and take 8 GB of
 disk in q8. Where moekit reads the peer's GGUF file, formats of llama-quantize are possible; otherwise moekit has random weights
@@ -35,7 +36,7 @@ import numpy as np
 from gguf_file import begin_gguf, end_gguf
 from hybrids import HYBRIDS, hybrid_config, write_hybrid
 
-ROWS = [1, 2, 4, 8, 16, 64]
+ROWS, TREE = [1, 2, 4, 8, 16, 64], 'a tree of 16'
 PREFIX_OF_PROMPTS, PROMPT, BURST = 64, 512, 5     # prompts are timed once, beside the forwards after 64 tokens
 PAUSE = 0.5                             # seconds in which threads of a peer that spin for work that may come go to sleep
 
@@ -136,10 +137,10 @@ class Moekit:
     def __init__(self, path, threads):
         self.path, self.threads = path, threads
 
-    def sweep(self, rows, prefix, logits, seed):
+    def sweep(self, rows, prefix, logits, seed, nodes='chain'):
         done = subprocess.run(['moe-bench', 'sweep', '-q', '-m', self.path, '-j', str(self.threads), '--seconds', '0', '--json',
                                '--rows', ','.join(map(str, rows)), '--prefix', str(prefix), '--logits', logits,
-                               '--seed', str(seed)], capture_output=True, text=True, check=True)
+                               '--nodes', nodes, '--seed', str(seed)], capture_output=True, text=True, check=True)
         return {at['m']: at for at in json.loads(done.stdout)['cost']}
 
     def burst(self, seed, prefix):
@@ -147,7 +148,9 @@ class Moekit:
         self.cost = self.sweep(ROWS, prefix, 'all', seed)
         if prefix == PREFIX_OF_PROMPTS:
             self.cost[PROMPT] = self.sweep([PROMPT], 0, 'last', seed)[PROMPT]
-        return {m: at['seconds'] for m, at in self.cost.items()}
+        times = {m: at['seconds'] for m, at in self.cost.items()}
+        self.cost[TREE] = self.sweep([16], prefix, 'all', seed, 'tree')[16]      # no peer has such forwards
+        return times
 
 
 class Peer:
@@ -328,11 +331,16 @@ def compare(form, peer, ours, theirs, prefix, args):
     for m in pairs[0][0]:
         ratio = [b[m] / a[m] for a, b in pairs]
         low, high = interval(ratio)
-        ms, share, excess = (statistics.median(cost[m][key] for cost in costs) for key in ('seconds', 'share', 'excess'))
+        ms, share, excess = medians(costs, m)
         print(f'| {m} | {1e3 * ms:.2f} | {share:.2f} | {excess:.2f} '
               f'| {1e3 * statistics.median(b[m] for _, b in pairs):.2f} | {statistics.median(ratio):.2f} | {low:.2f}-{high:.2f} |',
               flush=True)
-    print()
+    ms, share, excess = medians(costs, TREE)
+    print(f'| {TREE} | {1e3 * ms:.2f} | {share:.2f} | {excess:.2f} | | | |\n')
+
+
+def medians(costs, m):
+    return (statistics.median(cost[m][key] for cost in costs) for key in ('seconds', 'share', 'excess'))
 
 
 def alone(form, ours, prefix, args):
@@ -344,7 +352,7 @@ def alone(form, ours, prefix, args):
         costs.append(ours.cost)
     print(f'\n| {form} after {prefix}, tokens | moekit ms | share | excess |\n|---|---|---|---|')
     for m in costs[0]:
-        ms, share, excess = (statistics.median(cost[m][key] for cost in costs) for key in ('seconds', 'share', 'excess'))
+        ms, share, excess = medians(costs, m)
         print(f'| {m} | {1e3 * ms:.2f} | {share:.2f} | {excess:.2f} |', flush=True)
     print()
 
