@@ -135,7 +135,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     jq -c '[.id, .tokens]' auto.json | cmp - none.txt
     moe-view --json auto.moes | jq -e -s '(.[] | select(.type == "machine").drafters | fromjson) == ["model:file=draft.moe", "self", "suffix", "ngram"]
         and ([.[] | select(.type == "iter").policy.name] | unique) == ["dytc-verify"]
-        and ([.[] | select(.type == "iter") | .accepted] | add) > 0'
+        and ([.[] | select(.type == "iter").drafter_proposed | add] | add) > 0'
     grep -q '^moe-decode: --draft auto: --policy dytc-verify verified drafts in .*; model:file=draft.moe: .*; self: .*; ngram: ' said.txt
     moe-decode -m pocket.moe --json -n 40 -d auto -K 3 --policy cascade prompts.jsonl | jq -c '[.id, .tokens]' | cmp - none.txt
     refuse "exclude one another" -d auto -d none
@@ -159,7 +159,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     moe-decode -q -m moved/m.moe -n 24 --json -d auto -d ngram --stream auto.moes -o auto.json prompts.jsonl
     jq -c '[.id, .tokens]' auto.json | cmp - none.txt
     [ "$(drafters auto.moes)" = "[\"ngram\",\"head:file=moved/heads/eagle3.moe\",\"model:file=moved/a\\\\,b.moe\",\"head:file=$PWD/else/eagle1.moe\",\"self\",\"suffix\"]" ]
-    moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter").drafter_accepted[1:4] | add] | add > 0'
+    moe-view --json auto.moes | jq -e -s '[.[] | select(.type == "iter").drafter_proposed[1:4] | add] | add > 0'
     (cd moved && moe-convert attach m.moe | cmp - <(printf '%s\n' head:file=heads/eagle3.moe 'model:file=a\,b.moe' "head:file=$WORK/else/eagle1.moe"))
     # Refused, without a change to the file.
     cp moved/m.moe.drafters kept
