@@ -37,39 +37,48 @@ INLINE void fetch_next(struct lines *lines)
     lines->line += 64;
 }
 
-/* Adds the products of a span to the sums of `rows` rows. x: each row's block. `kind` and `rows` must be constants at each
- * use. */
-INLINE void span_product(int kind, int offset, int rows, const struct codes *c, const struct quantised *const *x,
-                         struct lines *lines, vector *sum)
+/* Computes the sums of integers of halves `first` .. `last` of a span. */
+INLINE void groups_product(int kind, int offset, int rows, int first, int last, const struct codes *c,
+                           const struct quantised *const *x, struct lines *lines, words *count)
 {
-    const bool two = kind & (CODES_HALVES | CODES_STEPS);
-    words count[SET_ROWS][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-        count[r][0] = words_all(-offset * (two ? x[r]->sum[0] : x[r]->sum[0] + x[r]->sum[1]));
-        if (two)
-            count[r][1] = words_all(-offset * x[r]->sum[1]);
-    }
+    for (int r = 0; r < rows; r++)
+        count[r] = words_all(-offset * (first == last ? x[r]->sum[first] : x[r]->sum[0] + x[r]->sum[1]));
 #pragma GCC unroll 8
-    for (int g = 0; g < GROUPS; g++) {
+    for (int g = first * GROUPS / 2; g < (last + 1) * GROUPS / 2; g++) {
         fetch_next(lines);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             int32_t four;
             memcpy(&four, x[r]->q + 4 * g, sizeof four);
-            words *to = &count[r][two && g >= GROUPS / 2];
-            *to = words_dot(kind, *to, c->code[g], words_all(four));
+            count[r] = words_dot(kind, count[r], c->code[g], words_all(four));
         }
     }
+}
+
+/* Adds the products of a span to the sums of `rows` rows. x: each row's block. `kind` and `rows` must be constants at each use.
+ * With HALVES, the first half is converted before the second one, because registers do not suffice for the integers of both. */
+INLINE void span_product(int kind, int offset, int rows, const struct codes *c, const struct quantised *const *x,
+                         struct lines *lines, vector *sum)
+{
+    const bool two = kind & (CODES_HALVES | CODES_STEPS);
+    words count[2][SET_ROWS];
+    vector half[SET_ROWS];
+    groups_product(kind, offset, rows, 0, two ? 0 : 1, c, x, lines, count[0]);
+    if (kind & CODES_HALVES)
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            half[r] = vector_times(words_convert(count[0][r]), c->factor[0]);
+    if (two)
+        groups_product(kind, offset, rows, 1, 1, c, x, lines, count[1]);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         const vector scale = vector_all(x[r]->scale);
-        vector value = words_convert(count[r][0]);
-        if (kind & CODES_HALVES)
-            value = vector_fma(words_convert(count[r][1]), c->factor[1], vector_times(value, c->factor[0]));
+        const vector value = kind & CODES_HALVES ? vector_fma(words_convert(count[1][r]), c->factor[1], half[r])
+                                                 : words_convert(count[0][r]);
         sum[r] = vector_fma(value, vector_times(c->scale[0], scale), sum[r]);
         if (kind & CODES_STEPS)
-            sum[r] = vector_fma(words_convert(count[r][1]), vector_times(c->scale[1], scale), sum[r]);
+            sum[r] = vector_fma(words_convert(count[1][r]), vector_times(c->scale[1], scale), sum[r]);
         if (kind & CODES_LESS)
             sum[r] = vector_fma(c->less[0], vector_all(x[r]->total), sum[r]);
         if (kind & CODES_LESS_HALVES) {
@@ -159,15 +168,54 @@ INLINE void unpack(enum weight_format format, struct chunk *chunk)
             span_codes(format, chunk->grid, chunk->packed, v * LANES, span, &chunk->codes[span][v]);
 }
 
+/* Adds the products of a chunk to the sums of a set of rows. Each set prefetches its share of the chunks that follow. format:
+ * that of weights that are unpacked here; FORMAT_F32 if chunk->codes has them. */
+INLINE void set_product(int kind, enum weight_format format, int rows, int number, const struct chunk *chunk,
+                        const struct quantised *const *in, float *out)
+{
+    const size_t share = (chunk->bytes / (size_t)chunk->sets + 63) & ~(size_t)63;
+    const size_t each = (share / (size_t)(VECTORS * chunk->spans) + 63) & ~(size_t)63;
+    const unsigned char *const end = chunk->packed + share * (size_t)(number + 1);
+    struct lines lines = {.end = end - share, .near = chunk->bytes, .far = 2 * chunk->bytes};
+    for (int v = 0; v < VECTORS; v++) {
+        vector sum[SET_ROWS];
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            sum[r] = chunk->first ? vector_zero() : vector_load(out + r * UNIT_OUTPUTS + v * LANES);
+        for (int span = 0; span < chunk->spans; span++) {
+            const struct quantised *x[SET_ROWS];
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++)
+                x[r] = in[r] + span;
+            lines.line = lines.end;
+            lines.end = (size_t)(end - lines.line) < each ? end : lines.line + each;
+            if (format == FORMAT_F32) {
+                const int offset = kind & (CODES_LESS | CODES_LESS_HALVES) ? 0 : chunk->offset;
+                span_product(kind, offset, rows, &chunk->codes[span][v], x, &lines, sum);
+            } else {
+                struct codes c;
+                span_codes(format, chunk->grid, chunk->packed, v * LANES, span, &c);
+                span_product(kind, codes_offset(format), rows, &c, x, &lines, sum);
+            }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            vector_store(out + r * UNIT_OUTPUTS + v * LANES, sum[r]);
+    }
+}
+
 #define UNPACK(format) \
     static void unpack_##format(struct chunk *chunk) { unpack(format, chunk); }
 
 typedef void direct_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 typedef void unpack_function(struct chunk *chunk);
+typedef void set_function(int number, const struct chunk *chunk, const struct quantised *const *in, float *out);
 
+/* alone: the products of a single set with packed weights; NULL if they are unpacked to memory. */
 struct functions {
     direct_function *direct[DIRECT_ROWS];
     unpack_function *unpack;
+    set_function *alone[SET_ROWS];
 };
 
 /* Return the functions of IQ2 and IQ3, and those for processors with VNNI, VBMI and GFNI: each NULL for other formats. */

@@ -32,16 +32,26 @@ _Static_assert((int)GRID_BYTES <= (int)GRID_BYTES_MAX, "grids fit into a chunk")
 #define FUNCTIONS_OF(NAME, name, kind, step, block, bytes) GRIDS_##kind(FUNCTIONS, NAME)
 #define ROW_OF(NAME, name, kind, step, block, bytes) GRIDS_##kind(ROW, NAME)
 
+WEIGHT_FORMATS(FUNCTIONS_OF)
+
 #if defined(ISA_VBMI)
+#define ALONE(format, rows) \
+    static void alone_##format##_##rows(int number, const struct chunk *chunk, const struct quantised *const *in, float *out) \
+    { \
+        set_product(codes_kind(format), format, rows, number, chunk, in, out); \
+    }
+#define SPREAD(format) \
+    FUNCTIONS(format) ALONE(format, 4) ALONE(format, 5) ALONE(format, 6) ALONE(format, 7) ALONE(format, 8)
+#define SPREAD_ROW(format) \
+    [format] = {DIRECT_NAMES(format), unpack_##format, {[3] = alone_##format##_4, alone_##format##_5, alone_##format##_6, \
+                                                        alone_##format##_7, alone_##format##_8}},
 #define FORMATS_BESIDE_GRIDS(use) use(FORMAT_Q6_K) use(FORMAT_Q5_K) use(FORMAT_Q3_K)
+FORMATS_BESIDE_GRIDS(SPREAD)
 #else
 #define FORMATS_BESIDE_GRIDS(use)
 #endif
 
-WEIGHT_FORMATS(FUNCTIONS_OF)
-FORMATS_BESIDE_GRIDS(FUNCTIONS)
-
-static const struct functions TABLE[FORMAT_COUNT] = {WEIGHT_FORMATS(ROW_OF) FORMATS_BESIDE_GRIDS(ROW)};
+static const struct functions TABLE[FORMAT_COUNT] = {WEIGHT_FORMATS(ROW_OF) FORMATS_BESIDE_GRIDS(SPREAD_ROW)};
 
 #endif
 #endif

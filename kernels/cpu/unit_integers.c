@@ -53,32 +53,9 @@ INLINE struct nibbles nibbles_of(enum weight_format format)
     return (struct nibbles){0, 1, NULL};
 }
 
-/* Each set prefetches its share of the chunks that follow. */
 INLINE void set(int kind, int rows, int number, const struct chunk *chunk, const struct quantised *const *in, float *out)
 {
-    const size_t share = (chunk->bytes / (size_t)chunk->sets + 63) & ~(size_t)63;
-    const size_t each = (share / (size_t)(VECTORS * chunk->spans) + 63) & ~(size_t)63;
-    const unsigned char *const end = chunk->packed + share * (size_t)(number + 1);
-    struct lines lines = {.end = end - share, .near = chunk->bytes, .far = 2 * chunk->bytes};
-    for (int v = 0; v < VECTORS; v++) {
-        vector sum[SET_ROWS];
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++)
-            sum[r] = chunk->first ? vector_zero() : vector_load(out + r * UNIT_OUTPUTS + v * LANES);
-        for (int span = 0; span < chunk->spans; span++) {
-            const struct quantised *x[SET_ROWS];
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++)
-                x[r] = in[r] + span;
-            lines.line = lines.end;
-            lines.end = (size_t)(end - lines.line) < each ? end : lines.line + each;
-            span_product(kind, kind & (CODES_LESS | CODES_LESS_HALVES) ? 0 : chunk->offset, rows, &chunk->codes[span][v], x,
-                         &lines, sum);
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++)
-            vector_store(out + r * UNIT_OUTPUTS + v * LANES, sum[r]);
-    }
+    set_product(kind, FORMAT_F32, rows, number, chunk, in, out);
 }
 
 #if defined(ISA_VNNI)
@@ -219,8 +196,6 @@ INLINE void nibble_set(int kind, int rows, int number, const struct chunk *chunk
 
 #endif
 
-typedef void set_function(int number, const struct chunk *chunk, const struct quantised *const *in, float *out);
-
 /* A set has at least half of the max rows, because fewer rows in all are not unpacked to memory. */
 #define SET(name, kind, rows) \
     static void name##_##kind##_##rows(int number, const struct chunk *chunk, const struct quantised *const *in, float *out) \
@@ -315,9 +290,9 @@ void unit_product_integers(enum weight_format format, const void *unit, int inpu
         f->direct[rows - 1](unit, inputs, in, out);
         return;
     }
-    const bool nibbles = nibbles_of(format).head;
+    const bool nibbles = nibbles_of(format).head, alone = rows <= SET_ROWS && f->alone[SET_ROWS - 1];
     const int max = nibbles && rows > SET_ROWS ? NIBBLE_ROWS : SET_ROWS, sets = (rows + max - 1) / max;
-    set_function *const *const table = (nibbles ? NIBBLE_TABLE : SET_TABLE)[codes_kind(format)];
+    set_function *const *const table = alone ? f->alone : (nibbles ? NIBBLE_TABLE : SET_TABLE)[codes_kind(format)];
     struct chunk chunk;
     chunk.sets = sets;
     chunk.bytes = unit_chunk_bytes(format);
@@ -325,7 +300,8 @@ void unit_product_integers(enum weight_format format, const void *unit, int inpu
         chunk.packed = (const unsigned char *)unit + (size_t)(b / CHUNK_SPANS) * chunk.bytes;
         chunk.spans = blocks - b < CHUNK_SPANS ? blocks - b : CHUNK_SPANS;
         chunk.first = b == 0;
-        f->unpack(&chunk);
+        if (!alone)
+            f->unpack(&chunk);
         for (int s = 0; s < sets; s++) {
             const int first = pass_first(rows, sets, s), count = pass_first(rows, sets, s + 1) - first;
             const struct quantised *x[SET_ROWS];
