@@ -1,20 +1,20 @@
-/* kernels/attention.h: attention. Every rounding is the contract's, so the bits are the host's; the chunks lie at logical
- * positions, so a node of a tree has the bits of its path decoded alone.
+/* kernels/attention.h: attention. Every operation is rounded as the contract specifies, so the results are bit-identical to the
+ * host's. Chunks begin at logical positions, so a node of a tree is bit-identical to its path decoded alone.
  *
- * A block of 128 threads takes the heads of one kv head for one row: its keys and values are read once for all of them. It asks
- * for all keys and all values of a chunk of 64 positions before it waits for the first, by copies that need no registers: with
- * heads of 128 numbers of 16 bits, 32 KB in flight; the values still come while the keys are at work. Then a half-warp makes
- * the dot products of keys (its 16 lanes are the 16 partial sums), four keys by four heads at a time, a warp the shares of a
- * head, a thread the weighted sum of one float of the values for four heads. Chunks that are too large are read in pieces: some
- * of the keys, some floats of all values; the pieces do not change a bit of the result.
+ * A block of 128 threads processes, for one row, all heads of one kv head, so it reads their keys and values once. It starts
+ * the copies of all keys and all values of a chunk of 64 positions before it waits for the first one. The copies need no
+ * registers: with heads of 128 numbers of 16 bits, 32 KB are in flight, and values still arrive while the keys are processed.
+ * Then a half-warp computes the dot products of keys (its 16 lanes are the 16 partial sums), four keys by four heads at a time;
+ * a warp computes the shares of a head; a thread computes the weighted sum of one float of the values for four heads. Chunks
+ * that are too large are read in pieces (some of the keys, some floats of all values); the pieces change no bit of the result.
  *
- * Rows of a tree share all chunks before the draft. Where there are blocks enough, a block takes a chunk for several rows, one
- * after the other, and leaves the chunk in shared memory for all of them.
+ * Rows of a tree share all chunks before the draft. If there are enough blocks, one block processes a chunk for several rows,
+ * one after the other, and keeps the chunk in shared memory for all of them.
  *
- * A block takes a chunk, leaves maximum, sum and values in scratch, and takes another chunk; a second launch joins them
- * ascending. There are as many blocks for a row as fill a GPU, for how long the row is may be known on the device alone. Both
- * launches are repeated for as many rows as fit into the scratch; or, if one row has more chunks than fit, for as many chunks
- * as fit, and the joined part of a head stays in the scratch until the next launch. */
+ * A block processes a chunk, writes maximum, sum and values to scratch, and continues with its next chunk; a second launch
+ * joins the chunks in ascending order. The number of blocks per row is the number that fills a GPU, because the row's length
+ * may be known on the device only. Both launches are repeated for as many rows as fit into the scratch; or, if the chunks of
+ * one row do not fit, for as many chunks as fit, and the joined part of a head stays in the scratch until the next launch. */
 #include <assert.h>
 
 #include "kernels/cuda/cache.h"
@@ -24,21 +24,21 @@
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4, ATTENTION_CHAINS = 16, ATTENTION_HEADS = 4, ATTENTION_KEYS = 4 };
 enum { ATTENTION_HALVES = ATTENTION_THREADS / ATTENTION_CHAINS };
 
-/* Blocks that a row has, if it is long enough: as many as a large GPU has room for. */
+/* Blocks per row, if the row is long enough: as many as run at a time on a large GPU. */
 enum { ATTENTION_BLOCKS = 512 };
 
 /* Max rows that share a chunk in one block. */
 enum { ATTENTION_SHARED = 8 };
 
-/* Bytes of shared memory: for pieces of keys, and of values; and a soft limit for all of a block: the smallest processors have
- * that much, and larger ones fit two or more blocks. */
+/* Bytes of shared memory: limits for pieces of keys and for pieces of values, and a soft limit for a whole block. The smallest
+ * multiprocessors have that much shared memory; larger ones fit two or more blocks. */
 static const size_t ATTENTION_PIECE = 36 << 10, ATTENTION_ROOM = 96 << 10;
 
-/* Pieces of a chunk in shared memory: `keys` keys and `wide` numbers of each value, at pitches that start neighbouring keys in
- * different banks, because neighbouring half-warps read them at a time. */
+/* Pieces of a chunk in shared memory: `keys` keys and `wide` numbers of each value. Their strides start neighbouring keys in
+ * different banks, because neighbouring half-warps read them at the same time. */
 struct attention_pieces {
     int keys, key_pitch, wide;
-    bool by_16;                         /* all keys and values in the cache begin at multiples of 16 bytes and are such */
+    bool by_16;                         /* addresses and sizes of all keys and values are multiples of 16 bytes */
 };
 
 /* The positions that a row attends to. */
@@ -94,7 +94,7 @@ DEVICE float sum_of_chains(float value)
     return value;
 }
 
-/* A lane keeps half of 2 * STEP values, and gives the others to the lane that keeps those. */
+/* One reduction step: a lane keeps half of its 2 * STEP values and sends the other half to the lane that keeps that half. */
 template <int STEP> DEVICE void chains_reduce(float (&value)[ATTENTION_CHAINS])
 {
     bool upper = lane_id() & STEP;
@@ -104,7 +104,7 @@ template <int STEP> DEVICE void chains_reduce(float (&value)[ATTENTION_CHAINS])
     }
 }
 
-/* sum_of_chains of 16 values at once: lane n of a half-warp gets that of value n. */
+/* Computes sum_of_chains for 16 values at once: lane n of a half-warp returns the sum of value n. */
 DEVICE float sums_of_chains(float (&value)[ATTENTION_CHAINS])
 {
     chains_reduce<8>(value);
@@ -114,7 +114,8 @@ DEVICE float sums_of_chains(float (&value)[ATTENTION_CHAINS])
     return value[0];
 }
 
-/* Asks for the first `wide` numbers of rows slot[0 .. rows-1] of a cache, which has rows of `stride`; a half-warp a row. */
+/* Starts the copies of the first `wide` numbers of rows slot[0 .. rows-1] of a cache whose rows have this stride; one half-warp
+ * per row. */
 template <int FORMAT>
 DEVICE void fetch(unsigned char *piece, int pitch, const typename cache_of<FORMAT>::number *from, int stride, int wide,
                   const int *slot, int rows, bool by_16)
@@ -135,7 +136,7 @@ DEVICE void fetch(unsigned char *piece, int pitch, const typename cache_of<FORMA
     cp_async_commit();
 }
 
-/* share[head][first + j] = scale * q . k for the `rows` keys that are there. */
+/* Computes share[head][first + j] = scale * q . k for the `rows` keys of the piece. */
 template <int FORMAT>
 DEVICE void piece_scores(const struct attention_args &a, const struct attention_pieces &p, int group, int first, int rows,
                          const struct attention_memory &m)
@@ -168,7 +169,7 @@ DEVICE void piece_scores(const struct attention_args &a, const struct attention_
         }
 }
 
-/* Scores become shares. */
+/* Replaces the scores of a chunk by shares, exp(score - maximum), and sets maximum and sum. */
 DEVICE void chunk_shares(int group, const struct attention_memory &m)
 {
     int lane = lane_id(), chain = lane % ATTENTION_CHAINS;
@@ -221,8 +222,8 @@ DEVICE void piece_values(const struct attention_args &a, const struct attention_
     }
 }
 
-/* Computes a chunk of a row for the heads of one kv head; at least one position of it is visible. held: the chunk is complete
- * in shared memory. */
+/* Computes a chunk of a row for the heads of one kv head; at least one position of the chunk is visible. held: the chunk is
+ * already complete in shared memory. */
 template <int FORMAT>
 DEVICE void take_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view,
                        int row, int kv_head, int chunk, bool held, const struct attention_memory &m)
@@ -275,7 +276,7 @@ DEVICE void take_chunk(const struct attention_args &a, const struct attention_pi
     __syncthreads();
 }
 
-/* A sink takes its share, and a float of a head is given out. */
+/* Returns one float of a head's output, after adding the share of the sink, if there is one. */
 DEVICE float given_out(const struct attention_args &a, int head, float max, float sum, float value)
 {
     float before = 1;
@@ -287,15 +288,15 @@ DEVICE float given_out(const struct attention_args &a, int head, float max, floa
     return value * before / sum;
 }
 
-/* A batch in the scratch: chunks begin .. begin + chunks - 1 of rows first .., counted from the first chunk that a row
- * attends to. */
+/* A batch in the scratch: chunks begin .. begin + chunks - 1 of the rows from `first` on, counted from the first chunk that a
+ * row attends to. */
 struct attention_batch {
     struct buffer scratch;
     int first, begin, chunks;
     int each;                           /* rows per block */
 };
 
-/* Chunks that a row has in all. */
+/* Returns the number of chunks that a row attends to. */
 DEVICE int chunks_seen(const struct attention_view &view)
 {
     return (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - view.first / ATTENTION_CHUNK;
@@ -328,8 +329,9 @@ DEVICE void put_chunk(const struct attention_args &a, const struct attention_pie
     __syncthreads();
 }
 
-/* Grid (chunks at a time, kv heads, rows of the batch / batch.each). Rows that have the whole chunk in their prefixes share
- * it: the first of them fetches it. The host lets rows share only where chunks are fetched as a whole and have no windows. */
+/* Grid (chunks at a time, kv heads, rows of the batch / batch.each). Rows whose prefixes contain the whole chunk share it: the
+ * block fetches it for the first of them. The host lets rows share chunks only if chunks are fetched as a whole and there is no
+ * window. */
 template <int FORMAT>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(struct attention_args a,
                                                                                 struct attention_pieces p,
@@ -357,9 +359,9 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(st
     }
 }
 
-/* Grid (heads, rows): joins the parts, a lane a float of the values. A warp takes 32 parts at a time, all of them in flight
- * before the first is used; each lane finds by how much one of them weighs, and before it all earlier ones. So no warp waits
- * for another. A sum of values begins with -0, to which adding changes nothing. */
+/* Grid (heads, rows): joins the parts, one lane per float of the values. A warp loads 32 parts at a time, all in flight before
+ * the first is used. Each lane computes the factor of one part, and the factor of all earlier parts before it, so no warp waits
+ * for another. A sum of values begins with -0, because -0 + x is x for every x. */
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struct attention_args a,
                                                                             struct attention_batch batch, const int32_t *live)
 {
@@ -425,7 +427,7 @@ static struct attention_pieces pieces_of(const struct attention_args *a)
             (a->k.address | a->v.address | key | value) % 16 == 0};
 }
 
-/* Chunks that a row can have. */
+/* Returns the max chunks of a row. */
 static int chunks_of(const struct attention_args *a)
 {
     int chunks = (int)blocks_for(a->longest ? a->longest : a->capacity, ATTENTION_CHUNK);
@@ -433,12 +435,13 @@ static int chunks_of(const struct attention_args *a)
     return a->window && within < chunks ? within : chunks;
 }
 
-/* Rows that fit into the scratch at a time, and chunks of them: all, or what fits of one row. */
+/* Returns the rows that fit into the scratch at a time. If not even one row fits, reduces batch->chunks to the chunks that
+ * fit. */
 static int batch_of(const struct attention_args *a, struct attention_batch *batch)
 {
     uint64_t part = (uint64_t)a->heads * (uint64_t)(a->value_dim + 2) * sizeof(float), fit = batch->scratch.bytes / part;
     uint64_t rows = fit / (unsigned)(batch->chunks + 1);
-    assert(fit >= 2);                               /* the plug-in sees to that */
+    assert(fit >= 2);                               /* the plug-in allocates enough */
     if (rows < 1)
         batch->chunks = (int)fit - 1;
     return rows < 1 ? 1 : rows < (unsigned)a->rows ? (int)rows : a->rows;

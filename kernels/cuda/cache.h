@@ -1,4 +1,4 @@
-/* Numbers of a KV cache (kernels/attention.h), read and written one at a time. */
+/* Numbers of a KV cache (kernels/attention.h), read and written one by one. */
 #ifndef MOE_KERNELS_CUDA_CACHE_H
 #define MOE_KERNELS_CUDA_CACHE_H
 

@@ -1,11 +1,11 @@
-/* kernels/choose.h. Blocks of 256 threads, 2048 tokens of a row each; in every launch the last block of a row that ends joins
- * what all of them have left in the context's scratch. So at temperature 0 there is one launch; above it one more draws, and
- * each filter puts five in between.
+/* kernels/choose.h. Blocks of 256 threads, each for 2048 tokens of a row. In every launch the last block of a row that ends
+ * joins the results that all blocks of the row wrote to the context's scratch. So at temperature 0 there is one launch; above 0
+ * a second one draws, and each filter adds five launches between them.
  *
- * The best token and the winner of the draw are maxima, ties to the lower id, which no order changes. Filters find the last
- * token in rank order that is kept, by a key that ranks as sample_above does: digit after digit, from the highest, a histogram
- * of what is left says where the limit lies. It counts tokens for top-k and adds whole multiples of 2^-40 for top-p, integers
- * both, so the order of atomics changes nothing either. */
+ * The best token and the winner of the draw are maxima with ties to the lower id, so their order does not matter. A filter
+ * finds the last kept token in rank order, by a key that ranks as sample_above does: digit after digit, from the highest one, a
+ * histogram of the remaining tokens locates the limit. For top-k it counts tokens, for top-p it adds whole multiples of 2^-40;
+ * both are integers, so the order of atomics does not matter either. */
 #include "kernels/choose.h"
 
 #include <assert.h>
@@ -25,9 +25,8 @@ typedef rank_type count_type;
 
 /* The state of a row, in the scratch. */
 struct choose_state {
-    count_type best, min_key;            /* keys: of the best token (0: no finite logit), and the smallest that is kept */
-    count_type prefix, left;             /* of the limit: its digits so far, and how much of the count or mass is left to
-                                          * reach there */
+    count_type best, min_key;            /* keys: of the best token (0: no finite logit), and the smallest kept key */
+    count_type prefix, left;             /* of the limit: its digits so far, and the count or mass still missing to reach it */
     count_type histogram[BINS];
     count_type key[CHOOSE_BLOCKS];       /* the best key of each block */
     double value[CHOOSE_BLOCKS];
@@ -41,10 +40,10 @@ struct choose_rows {
     int first;
 };
 
-/* Arguments of a filter's launch: the digit that it finds, and the limit. */
+/* Arguments of a filter's launch: the digit that the launch finds, and the kind of limit (mass: top-p, else top-k). */
 struct choose_digit {
     int shift, bits;
-    bool first, last, mass;              /* first, last: of the filter's digits */
+    bool first, last, mass;              /* whether it is the first, or last, digit of the filter */
 };
 
 /* The part of a row that a block reads: grid (parts of the vocabulary, rows). */
@@ -61,8 +60,8 @@ DEVICE struct choose_share share_of(const struct choose_args &a, const struct ch
             min(begin + CHOOSE_TOKENS, a.vocab)};
 }
 
-/* Returns whether this block is the last of its row; then it sees what the other blocks wrote. All threads receive the result.
- */
+/* Returns whether this block is the last one of its row to end; that block sees all that the other blocks wrote. All threads
+ * receive the result. */
 DEVICE bool last_of_row(unsigned *ticket)
 {
     SHARED(int, last, 1);
@@ -130,8 +129,9 @@ DEVICE void sum_from_above(count_type *all)
     __syncthreads();
 }
 
-/* Finds the digit of the limit, in one block: from the highest bin down, the first non-empty bin at which the running sum
- * reaches what is left; if the sum of all bins is less, the lowest non-empty bin. A thread reads eight neighbouring bins. */
+/* Finds the limit's digit, in one block: from the highest bin down, the first non-empty bin at which the running sum reaches
+ * the count or mass still missing; if the sum of all bins is less, the lowest non-empty bin. Each thread reads eight
+ * neighbouring bins. */
 DEVICE void find_digit(const struct choose_args &a, struct choose_state *state, const struct choose_digit &digit)
 {
     SHARED(count_type, all, CHOOSE_THREADS);
@@ -192,8 +192,8 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct 
         find_digit(a, s.state, digit);
 }
 
-/* Finds the token of the largest value among values >= 0, ties to the lower token; -1: none. The first thread receives the
- * token and its value. */
+/* Returns the token of the largest value among values >= 0, ties to the lower token; -1: none. Only the first thread receives
+ * the token and its value. */
 DEVICE int best_of_block(double *value, int token)
 {
     SHARED(double, largest, CHOOSE_THREADS);
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct c
         return;
     winner = -1;
     largest = 0;
-    for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)       /* ascending, so ties stay with the first */
+    for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)       /* ascending, so the first one wins a tie */
         if (s.state->token[i] >= 0 && (winner < 0 || s.state->value[i] > largest)) {
             winner = s.state->token[i];
             largest = s.state->value[i];
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct c
         device_pointer<int32_t>(a.choice)[s.row] = winner;
 }
 
-/* Finds the smallest key that is kept among those that earlier filters kept. */
+/* Queues the launches of one filter: they find the smallest kept key among those that earlier filters kept. */
 static void put_filter(dev_stream stream, dim3 grid, const struct choose_args *a, const struct choose_rows &rows, bool mass,
                        const int32_t *live)
 {

@@ -1,5 +1,5 @@
-/* Operations that run once, as one graph, between two readings of the device's clock, for gpu-bench. They are a module of
- * their own, because drivers that refuse repeat.cu accept this one. */
+/* Runs operations once, as one graph, between two readings of the device's clock, for gpu-bench. This is a module of its own,
+ * because drivers that reject repeat.cu accept this one. */
 #include "kernels/cuda/cuda.h"
 
 struct timed {

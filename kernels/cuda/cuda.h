@@ -1,14 +1,15 @@
-/* The operations of kernels/ops.h on a CUDA device. Contracts are those of kernels/NAME.h; this says what is more.
+/* The operations of kernels/ops.h on a CUDA device. Contracts are those of kernels/NAME.h; this comment adds what is specific
+ * to GPUs.
  *
- * BITS. f32, q8 and q4 weights, norms, rotations, attention, routers and all that copies give the bits of the host: their
- * contracts name every rounding, and it is kept to. Products with bf16, f16, fp8, mxfp4, q4_k and q6_k run on tensor cores
- * (tile.h) and meet the contract within the tolerances of tests/kernel/tolerance.h. Everywhere a row's bits depend on that row
- * alone: not on how many rows there are, the tree, the grid, or the processor's size; they are promised within one
- * architecture, as the instruction's sums differ between them. The one exception is a slab of a prompt
- * (kernels/linear.h), whose bits depend on the whole slab (slab.h), on one kind of GPU with one version of cuBLAS.
+ * BITS. Products with f32, q8 and q4 weights, norms, rotations, attention, routers and all copies are bit-identical to the
+ * host: their contracts specify every rounding, and the kernels follow them. Products with bf16, f16, fp8, mxfp4, q4_k and q6_k
+ * run on tensor cores (tile.h) and meet the contract within the tolerances of tests/kernel/tolerance.h. The bits of a row
+ * always depend on that row alone, not on the number of rows, the tree, the grid, or the number of multiprocessors; they are
+ * promised within one architecture, because the sums of the tensor core instruction differ between architectures. The one
+ * exception is a slab of a prompt (kernels/linear.h), whose bits depend on the whole slab (slab.h), and are promised on one
+ * kind of GPU with one version of cuBLAS.
  *
- * A queue's state is a struct cuda_context. Launches cannot fail by themselves; what a device notices is reported by
- * dev_wait. */
+ * A queue's state is a struct cuda_context. Launches return no error; dev_wait reports the errors of the device. */
 #ifndef MOE_KERNELS_CUDA_CUDA_H
 #define MOE_KERNELS_CUDA_CUDA_H
 
@@ -26,7 +27,7 @@ static inline bool cuda_does(const struct queue *queue, enum cuda_switch what)
     return !(((const struct cuda_context *)queue->state)->off & what);
 }
 
-/* With context.h's count of live rows (NULL: all rows): return the number of rows to process, and whether to skip this row. */
+/* Return the number of rows to process, and whether to skip this row, given the `live` of context.h (NULL: all rows). */
 DEVICE int live_rows(const int32_t *live, int rows) { return live ? *live : rows; }
 DEVICE bool not_live(const int32_t *live, int64_t row) { return live && row >= *live; }
 
@@ -38,7 +39,8 @@ template <typename V> static __host__ __device__ __forceinline__ V *device_point
 /* Returns the number of blocks for `count` elements, `width` per block. */
 static inline unsigned blocks_for(int64_t count, int width) { return (unsigned)((count + width - 1) / width); }
 
-/* Prefetches at most this much for later launches: what the second-level cache of an H100 keeps besides a layer's own data. */
+/* Max bytes to prefetch for later launches: the part of the second-level cache of an H100 that a layer's own data leaves
+ * free. */
 enum { CUDA_AHEAD_MAX = 24 << 20 };
 
 static inline struct buffer cuda_ahead(const struct queue *queue, struct buffer ahead)
@@ -48,8 +50,8 @@ static inline struct buffer cuda_ahead(const struct queue *queue, struct buffer 
     return wanted ? buffer{ahead.address, bytes} : buffer{0, 0};
 }
 
-/* Prefetches this block's part of memory that a later launch reads; one thread does it. A block calls this once it has read its
- * own weights, because the memory would be idle until the next product. `ahead` comes from cuda_ahead. */
+/* Prefetches this block's part of memory that a later launch reads, with one thread. A block calls this once it has read its
+ * own weights, because memory would otherwise be idle until the next product. `ahead` is the result of cuda_ahead. */
 DEVICE void prefetch_part(struct buffer ahead, unsigned part, unsigned parts)
 {
     uint64_t pieces = ahead.bytes / 16, each = (pieces + parts - 1) / parts, first = each * part;
@@ -84,11 +86,11 @@ void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);
 void cuda_loop_accept(struct queue *, const struct loop_args *);
 
-/* Adds the slots of each row; also the last part of expert_ffn. */
+/* Adds the slots of each row: the last step of expert_ffn, as a separate launch. */
 void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 
-/* Rows of floats as integers for products with q8 and q4 (formats.h); rows with expert[row] < 0 are left out (none: no row).
- * `each` of them belong to a row of the forward. */
+/* Quantises rows of floats to integers for products with q8 and q4 (formats.h); skips rows with expert[row] < 0 (expert none:
+ * skips no row). Each row of the forward has `each` of these rows. */
 void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int each, int inputs, struct buffer expert,
                    struct buffer out);
 
@@ -96,14 +98,15 @@ void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int e
 enum { CUDA_PUT_MAX = 8192 };
 void cuda_put(dev_stream stream, void *to, const void *from, size_t bytes);
 
-/* repeat.cu and clock.cu: loops and the clock of the plug-in (kernels/plugin.h). */
+/* repeat.cu and clock.cu: the loops and the clock of the plug-in (kernels/plugin.h). */
 struct cuda_loop;
 struct cuda_loop_body;
 int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *body, struct cuda_loop **out);
 int cuda_loop_busy(struct cuda_loop *loop, int *busy);
 int cuda_loop_go(struct cuda_loop *loop);
 int cuda_loop_close(struct cuda_loop **loop);
-void cuda_loop_forget(struct cuda_context *context);     /* frees what was kept for the next loop, when the context is closed */
+void cuda_loop_forget(struct cuda_context *context);     /* frees the graph that was kept for the next loop; for closing the
+                                                          * context */
 int cuda_time(struct cuda_context *context, void (*put)(void *context), void *put_context, double *seconds);
 
 extern "C" const struct device_ops cuda_ops;

@@ -1,44 +1,44 @@
-/* All that the sources of kernels/cuda know of a GPU: the only header that a .cu file includes besides contracts
+/* Everything that the sources of kernels/cuda know of a GPU: the only header that a .cu file includes besides contracts
  * (kernels/NAME.h) and shared arithmetic (kernels/plain, common/base/float.h).
  *
- * Two compilers read a .cu file. nvcc makes what runs on a GPU: the names below are intrinsics and inline PTX. A C++ compiler
- * makes what runs on the CPU in tests: there tests/emu has the same names, thread by thread, and reports what a
- * GPU would pass over in silence (races, threads that wait for ever, memory that was never written).
+ * Two compilers read a .cu file. nvcc compiles it for GPUs: the names below are intrinsics and inline PTX. A C++ compiler
+ * compiles it for the CPU in tests: there tests/emu implements the same names, thread by thread, and reports faults that a GPU
+ * ignores silently (races, threads that wait forever, reads of memory that was never written).
  *
- * What a .cu file may use:
+ * A .cu file may use:
  *     __global__, __device__, __launch_bounds__, __grid_constant__, __restrict__, templates; threadIdx, blockIdx, blockDim,
  *         gridDim
  *     SHARED(T, name, n);          a block's shared array T name[n], 16-byte aligned; contents undefined (the emulator: NaNs)
- *     SHARED_DYN(T, name);         the shared memory whose size a launch gives
+ *     SHARED_DYN(T, name);         the shared memory whose size is an argument of the launch
  *     LAUNCH(kernel, grid, block, smem, stream, ...);      LAUNCH((kernel<4, 8>), ...) for a template
- *     LAUNCH_PDL(...)              the same, but the kernel may start before the one in front of it has ended; every thread of
- *                                  it must then call pdl_wait() before it touches what others wrote
+ *     LAUNCH_PDL(...)              the same, but the kernel may start before the previous one has ended; every thread of the
+ *                                  kernel must call pdl_wait() before it accesses data that other kernels wrote
  *     ld128(p)                     16 bytes, aligned to 16, of memory that is not written during the launch (weights)
- *     prefetch(p, bytes)           a thread asks for memory to come into the second-level cache; both multiples of 16
+ *     prefetch(p, bytes)           one thread prefetches memory into the second-level cache; both are multiples of 16
  *     cp_async16, cp_async16_or_zero, cp_async_commit(), cp_async_wait<N>()    global to shared memory
  *     mma16816(d, a, b)            one tensor-core product of a warp
  *     __syncthreads, __syncwarp, __shfl*_sync, __ballot_sync, __any_sync, __all_sync, __match_any_sync, __reduce_*_sync: full
- *                                  mask, or exactly the lanes that come; never __activemask
+ *         mask, or exactly the lanes that execute the call; never __activemask
  *     atomicAdd, atomicMax, atomicMin, atomicOr, atomicAnd, atomicExch, atomicCAS, atomicInc; __threadfence,
  *         __threadfence_system
  *     device_clock()               nanoseconds, the same in all blocks
- *     fmaf written out (contraction is off); expf, rsqrtf, ... without fast variants
- * Arrays in registers are indexed by constants only (unrolled loops); other indices put them into a stack frame.
+ *     fmaf, written explicitly (contraction is off); expf, rsqrtf, ... without fast variants
+ * Arrays in registers are indexed by constants only (unrolled loops); other indices move them into a stack frame.
  *
  * For host code: dev_stream, dev_alloc, dev_free, dev_memory_left, dev_upload, dev_download, dev_copy, dev_fill, dev_wait,
  * dev_busy, dev_count, dev_use; and graphs, which dev_graph.h describes. They return 0 or an error number; dev_error_text and
- * dev_error_name say which, dev_blame which launch it came from.
+ * dev_error_name describe the error, dev_blame names the launch that caused it.
  *
- * dev_stream_in_order(stream): its LAUNCH_PDL are LAUNCH from now on, to look for faults.
+ * dev_stream_in_order(stream): from now on, LAUNCH_PDL on the stream is LAUNCH, to locate faults.
  *
- * For copies that go on while kernels run:
- *     dev_copies_new(&stream)      a stream that takes nothing else
- *     dev_upload_pinned(to, from, bytes, stream)   `from` is memory of dev_alloc_shared, and is read when the copy's turn comes
+ * For copies that run beside kernels:
+ *     dev_copies_new(&stream)      a stream for copies only
+ *     dev_upload_pinned(to, from, bytes, stream)   `from` is memory of dev_alloc_shared, and is read when the copy runs
  *     dev_event_new(&event), dev_event_free(&event)
- *     dev_event_record(event, stream)      the event passes when all is done that the stream has been given so far. One that
- *                                  was never recorded has passed
- *     dev_event_hold(event, stream)        what the stream is given from now on waits for what the event was recorded for last
- *     dev_event_wait(event), dev_event_busy(event, &busy)      the host waits, or asks */
+ *     dev_event_record(event, stream)      the event completes when all earlier work of the stream has ended. An event that was
+ *                                  never recorded is complete
+ *     dev_event_hold(event, stream)        later work of the stream waits for the latest record of the event
+ *     dev_event_wait(event), dev_event_busy(event, &busy)      the host waits, or polls */
 #ifndef MOE_KERNELS_CUDA_DEV_H
 #define MOE_KERNELS_CUDA_DEV_H
 
@@ -55,7 +55,8 @@ struct dev_properties {
     size_t memory;
 };
 
-/* The launch to blame for an error of a stream: the first one that failed and is not reported yet, else the latest. */
+/* The launch to blame for an error of a stream: the first launch that failed and is not reported yet, else the latest
+ * launch. */
 struct dev_launches {
     int failed;                          /* its error number; 0: none failed */
     bool reported;                       /* its failure was the last error that was reported */
@@ -86,14 +87,14 @@ static inline int dev_launches_report(struct dev_launches *launches)
 
 #define DEVICE static __device__ __forceinline__
 
-/* Written before a loop over registers: the compiler unrolls it completely. */
+/* Precedes a loop over registers: the compiler unrolls the loop completely. */
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL
 #endif
 
-/* dev_wait reports the failure of a launch without a stream. */
+/* A launch without a stream: dev_wait reports its failure. */
 static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
 {
     struct dev_launches *launches = dev_launches_of(stream);
@@ -121,7 +122,7 @@ static inline void dev_blame(dev_stream stream, char *text, size_t room)
                  launches->file, launches->line);
 }
 
-/* Uploads bytes. `from` may be any memory of the host and may change as soon as this returns. */
+/* Uploads bytes. `from` may be any host memory and may change as soon as this returns. */
 static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
 {
     bool read;
@@ -129,7 +130,7 @@ static inline int dev_upload(void *to, const void *from, size_t bytes, dev_strea
     return error || read ? error : dev_wait(stream);
 }
 
-/* Launches a kernel. A stream belongs to one device, and a thread may have several devices open. */
+/* Launches a kernel. A stream belongs to one device; a thread may use several open devices. */
 template <typename... P, typename... A>
 static inline void dev_launch(bool early, const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
                               dim3 block, size_t smem, dev_stream stream, A... given)
@@ -150,7 +151,7 @@ static inline double dev_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Permits the next launch to start early, and waits for earlier kernels. A kernel of LAUNCH_PDL calls this before it touches
+/* Permits the next launch to start early, and waits for earlier kernels. A kernel of LAUNCH_PDL calls this before it accesses
  * their data. */
 DEVICE void in_turn(void)
 {
@@ -158,7 +159,8 @@ DEVICE void in_turn(void)
     pdl_wait();
 }
 
-/* Prefetches those of `count` floats that lie in whole 16-byte pieces. No launch may write them. */
+/* Prefetches `count` floats, except those at the ends that do not fill a whole 16-byte piece. No launch may write these
+ * floats. */
 DEVICE void prefetch_floats(const float *from, int count)
 {
     uintptr_t first = ((uintptr_t)from + 15) / 16 * 16, end = (uintptr_t)(from + count) / 16 * 16;
@@ -166,15 +168,15 @@ DEVICE void prefetch_floats(const float *from, int count)
         prefetch((const void *)first, end - first);
 }
 
-DEVICE int lane_id(void) { return (int)(threadIdx.x % WARP); }          /* blocks of one dimension */
+DEVICE int lane_id(void) { return (int)(threadIdx.x % WARP); }          /* for one-dimensional blocks */
 DEVICE int warp_id(void) { return (int)(threadIdx.x / WARP); }
 
-/* Two bf16 in a register, `low` in the lower half: the order in which mma16816 expects k and k + 1. */
+/* Packs two bf16 into a register, `low` in the lower half: the order in which mma16816 expects k and k + 1. */
 DEVICE uint32_t pair_bf16(uint16_t low, uint16_t high) { return (uint32_t)high << 16 | low; }
 DEVICE float low_bf16(uint32_t pair) { return float_from_bits(pair << 16); }
 DEVICE float high_bf16(uint32_t pair) { return float_from_bits(pair & 0xffff0000u); }
 
-/* Sum and maximum over a warp in a fixed order (halves: 16, 8, 4, 2, 1); all lanes receive the result. */
+/* Return the sum and the maximum over a warp in a fixed order (halves: 16, 8, 4, 2, 1); all lanes receive the result. */
 DEVICE float warp_sum(float value)
 {
     for (int step = WARP / 2; step > 0; step /= 2)
@@ -189,7 +191,7 @@ DEVICE float warp_max(float value)
     return value;
 }
 
-/* A float as an unsigned key of the same order (-0 below +0; NaNs outermost), and back. */
+/* Convert a float to an unsigned key of the same order (-0 below +0; NaNs outermost), and back. */
 DEVICE uint32_t float_key(float value)
 {
     uint32_t bits = float_to_bits(value);

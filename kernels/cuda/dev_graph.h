@@ -1,25 +1,24 @@
-/* Graphs of launches: what host code captures on a stream once, and launches as a whole. Included by dev.h; tests/emu/graph.cc
- * has the same on the emulator.
+/* Graphs of launches: host code captures the operations on a stream once, and launches them as a whole. Included by dev.h;
+ * tests/emu/graph.cc implements the same for the emulator.
  *
  *     dev_graph_new(&graph), dev_graph_free(&graph)
- *     dev_while_new(graph, &condition, &body)      a WHILE node, the graph's first and only one; its `body` is a graph that
- *                                  belongs to it, and runs again and again while `condition` is set, which it is whenever
- *                                  `graph` begins
- *     dev_has_while(&has)          whether toolkit and driver know such nodes (CUDA 12.4)
- *     dev_capture_begin(stream, into), dev_capture_end(stream, &graph)     what is put on the stream between them does not
- *                                  run, but becomes nodes of `into`, an empty graph; NULL: of a new one, `graph`
- *     dev_captures(stream)         whether it does so now
+ *     dev_while_new(graph, &condition, &body)      a WHILE node, the graph's first and only one; its `body` is a graph that it
+ *                                  owns, and is repeated while `condition` is set; every launch of `graph` sets it at the start
+ *     dev_has_while(&has)          whether toolkit and driver support such nodes (CUDA 12.4)
+ *     dev_capture_begin(stream, into), dev_capture_end(stream, &graph)     operations queued on the stream between these calls
+ *                                  do not run, but become nodes of `into`, an empty graph; NULL: of a new one, `graph`
+ *     dev_captures(stream)         whether the stream is capturing
  *     dev_graph_clear(graph)       removes its nodes
- *     dev_runnable_new(&runnable, graph)           takes milliseconds; of a graph with a WHILE node there may be one at a time
- *     dev_runnable_update(runnable, graph)         gives it the nodes of a graph of the same form, in a hundredth of the time;
- *                                  an error when the form is another, and then it is as before
+ *     dev_runnable_new(&runnable, graph)           lasts milliseconds; for graphs with a WHILE node, one may exist at a time
+ *     dev_runnable_update(runnable, graph)         replaces its nodes by those of a graph of the same form, 100 times faster;
+ *                                  returns an error if the form differs, and then changes nothing
  *     dev_runnable_upload, dev_runnable_launch(runnable, stream), dev_runnable_free(&runnable)
- *     set_condition(condition, on)                 in a kernel: one thread's, once in a turn
+ *     set_condition(condition, on)                 in a kernel: called by one thread, once per iteration
  *
- * A condition belongs to the graph it was made in. Its effect on a runnable of another graph, or of a freed graph, is not
- * guaranteed: cudaGraphExecUpdate gives a runnable the flags and first value of a new graph's condition, not its
- * handle. On the emulator it does nothing then. So whoever keeps a runnable with a WHILE node keeps its graph, too, and
- * changes what is in the body. */
+ * A condition belongs to the graph in which it was created. Its effect on a runnable of another graph, or of a freed graph, is
+ * not guaranteed: cudaGraphExecUpdate copies the flags and the first value of a new graph's condition to a runnable, not its
+ * handle. On the emulator the condition then has no effect. So code that keeps a runnable with a WHILE node also keeps its
+ * graph, and changes the operations in the body. */
 #ifndef MOE_KERNELS_CUDA_DEV_GRAPH_H
 #define MOE_KERNELS_CUDA_DEV_GRAPH_H
 
@@ -31,7 +30,7 @@
 
 typedef cudaGraph_t dev_graph;
 typedef cudaGraphExec_t dev_runnable;
-typedef unsigned long long dev_condition;        /* cudaGraphConditionalHandle, where there is one */
+typedef unsigned long long dev_condition;        /* cudaGraphConditionalHandle, if the toolkit defines it */
 
 /* The first launch of a kernel loads it, also while operations are captured; the relaxed mode permits that. */
 static const cudaStreamCaptureMode DEV_CAPTURE = cudaStreamCaptureModeRelaxed;

@@ -35,11 +35,11 @@ struct dev_queue {
     int device;                      /* the device of the stream */
     struct dev_launches launches;
     bool early;                      /* the device can start a launch before the previous one has ended */
-    bool direct;                     /* the device itself reads the host's pageable memory, when a copy's turn comes */
+    bool direct;                     /* the device reads pageable host memory itself, when a copy runs */
     struct {
         const void *kernel;
         size_t smem;
-    } ready[DEV_KERNELS];            /* kernels that were prepared, by address, and with how much shared memory */
+    } ready[DEV_KERNELS];            /* prepared kernels by address, and their shared memory */
 };
 typedef struct dev_queue *dev_stream;
 
@@ -48,9 +48,9 @@ static inline cudaStream_t dev_stream_of(dev_stream stream) { return stream ? st
 static inline struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
 static inline int dev_device_of(dev_stream stream) { return stream->device; }
 
-/* Sets a kernel's attributes before its first launch, and again when it needs more shared memory. All kernels get the same
- * division between shared memory and first-level cache: a processor must be idle to change the division, so a launch after a
- * change could not start early. */
+/* Sets a kernel's attributes before its first launch, and again when it needs more shared memory. All kernels use the same
+ * division between shared memory and first-level cache: a multiprocessor must be idle to change the division, so a launch after
+ * a change could not start early. */
 static inline void dev_prepare(dev_stream stream, const void *kernel, size_t smem)
 {
     size_t slot = ((uintptr_t)kernel >> 4) % DEV_KERNELS, tried = 0;
@@ -62,7 +62,7 @@ static inline void dev_prepare(dev_stream stream, const void *kernel, size_t sme
     if (known && stream->ready[slot].kernel && smem <= stream->ready[slot].smem)
         return;
     dev_reported(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    if (smem > DEV_SMEM_FREE)        /* the launch reports a size beyond the limit */
+    if (smem > DEV_SMEM_FREE)        /* the launch reports a size above the limit */
         dev_reported(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
     if (known) {
         stream->ready[slot].kernel = kernel;
@@ -86,7 +86,8 @@ static inline int dev_start(bool early, const char *, void (*kernel)(P...), dim3
     config.attrs = &attribute;
     config.numAttrs = early && stream && stream->early ? 1 : 0;
     cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(given)...);
-    return stream ? dev_reported(error) : error;         /* without a stream it stays the thread's last error, for dev_wait */
+    return stream ? dev_reported(error) : error;         /* without a stream, the error stays the thread's last error for
+                                                          * dev_wait */
 }
 
 static inline int dev_count(int *devices) { return dev_reported(cudaGetDeviceCount(devices)); }
@@ -179,7 +180,7 @@ static inline int dev_wait(dev_stream stream)
     int failed = stream ? dev_launches_report(&stream->launches) : 0;
     return failed ? failed : late != cudaSuccess || stream ? late : last;
 }
-/* Returns in *busy whether work is left on the stream. */
+/* Sets *busy to whether work is left on the stream. */
 static inline int dev_busy(dev_stream stream, int *busy)
 {
     int state = dev_reported(cudaStreamQuery(dev_stream_of(stream)));
@@ -288,7 +289,7 @@ static __device__ __forceinline__ uint64_t device_clock(void)
     return now;
 }
 
-/* An f16's value, exactly. */
+/* Converts an f16 exactly. */
 static __device__ __forceinline__ float widen_f16(uint16_t half)
 {
     float value;
@@ -296,7 +297,7 @@ static __device__ __forceinline__ float widen_f16(uint16_t half)
     return value;
 }
 
-/* Two floats to bf16, to nearest, ties to even. */
+/* Converts two floats to bf16: to nearest, ties to even. */
 static __device__ __forceinline__ uint32_t narrow_bf16(float low, float high)
 {
     uint32_t pair;

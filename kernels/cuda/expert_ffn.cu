@@ -1,19 +1,19 @@
 /* kernels/expert_ffn.h in three launches: grouping (expert_group.h); gate and up with their activation; down, whose last block
- * of a unit adds the slots (not with `apart`). Where there are too few tickets, the sum is a launch of its own. With q8 and q4
- * a further launch before each product quantises its inputs. slab_expert_ffn.cu computes slabs.
+ * of a unit adds the slots (not with `apart`). If there are too few tickets, the sum is a separate launch. With q8 and q4,
+ * another launch before each product quantises its inputs. slab_expert_ffn.cu computes slabs.
  *
  * Results do not depend on which pairs share an item (tile.h).
  *
- * The number of items is known on the device alone: live rows may be far fewer than the maximum, and rows share experts. So a
- * grid is as wide as one row's items need and wide enough to fill a GPU, and blocks process item after item. Blocks of down
- * that have read their weights prefetch the weights of a later launch (`ahead`). */
+ * The number of items is known on the device only: live rows may be far fewer than the maximum, and rows share experts. So a
+ * grid is as wide as the items of one row require and wide enough to fill a GPU, and blocks process item after item. Blocks of
+ * down that have read their weights prefetch the weights of a later launch (`ahead`). */
 #include "kernels/cuda/expert_group.h"
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"
 
-/* Minimum number of blocks of an experts' product, if there can be items for them: two for each block that fits on the
- * processors of a large GPU. */
+/* Minimum number of blocks of an experts' product, if there can be items for them: twice the number that run at a time on a
+ * large GPU. */
 enum { EXPERT_BLOCKS = 512 };
 
 __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens,
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
     group_pairs(a, tokens, next, live);
 }
 
-/* inner = glu(gate, up) of an item, for 16 inner widths: a unit has gate and up of the same widths. */
+/* Computes inner = glu(gate, up) of an item, for 16 inner widths: a unit contains gate and up of the same widths. */
 template <int FORMAT, bool FEW>
 DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
                          struct tile_memory *memory)
@@ -52,7 +52,7 @@ DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut 
     device_pointer<float>(a.inner)[(int64_t)pair[token] * a.inner_width + at] = plain_glu(a.glu, gate, up, a.limit, a.alpha);
 }
 
-/* partial = down(inner) of an item, for 32 outputs. `offset`: of down in an expert's block. */
+/* Computes partial = down(inner) of an item, for 32 outputs. `offset`: of down in an expert's block. */
 template <int FORMAT, bool FEW>
 DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
                       size_t offset, struct tile_memory *memory)
@@ -74,7 +74,7 @@ DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cu
     }
 }
 
-/* Returns a float of a row of `out` with the slots added in their order. */
+/* Returns one float of a row of `out` with the slots added in slot order. */
 DEVICE float sum_of_slots(const struct expert_ffn_args &a, int row, int i, float sum)
 {
     for (int64_t pair = (int64_t)row * a.slots; pair < (int64_t)(row + 1) * a.slots; pair++) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     }
 }
 
-/* With tickets, one for each unit, the last block of a unit adds the slots of all rows for its 32 outputs. */
+/* With tickets, one per unit, the last block of a unit adds the slots of all rows for its 32 outputs. */
 template <int FORMAT, bool FEW>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     expert_down_kernel(struct expert_ffn_args a, struct tile_cut cut, size_t offset, const int32_t *live)
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     }
 }
 
-/* One thread adds all slots of one float of a row, in their order. */
+/* One thread adds all slots of one float of a row, in slot order. */
 __global__ void expert_sum_kernel(struct expert_ffn_args a, const int32_t *live)
 {
     in_turn();
@@ -139,7 +139,7 @@ void cuda_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
                cuda_live(queue));
 }
 
-/* Returns a grid with at least as many items at a time as one row has, increased to EXPERT_BLOCKS blocks, and at most the
+/* Returns a grid with at least as many items at a time as one row requires, increased to EXPERT_BLOCKS blocks, but at most the
  * number of possible items. */
 static dim3 expert_grid(const struct expert_ffn_args *a, unsigned units, int items)
 {
@@ -159,7 +159,7 @@ void expert_products(struct queue *queue, const struct expert_ffn_args *a)
     const struct cuda_context *context = (const struct cuda_context *)queue->state;
     struct expert_ffn_args down = *a;
     int tokens = expert_item_pairs(a), pairs = a->rows * a->slots;
-    /* Each item but the last of an expert is full. */
+    /* All items of an expert are full except the last one. */
     int items = a->experts + pairs / tokens < pairs ? a->experts + pairs / tokens : pairs;
     dim3 wide = expert_grid(a, blocks_for(a->inner_width, UNIT_INNER), items);
     dim3 deep = expert_grid(a, blocks_for(a->hidden, UNIT_OUTPUTS), items);

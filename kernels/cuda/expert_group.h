@@ -1,7 +1,7 @@
 /* Pairs (row * slots + slot) of kernels/expert_ffn.h grouped by their experts, for products of experts.
  *
- * An ITEM is up to 16 pairs that request the same expert: the rows of a block. Scratch `group` holds the items, as one 16-byte
- * load each, then the pairs in the order of their experts, ascending within one, then the number of items. */
+ * An ITEM is up to 16 pairs that request the same expert: the rows of a block. Scratch `group` contains the items, one 16-byte
+ * load each; then the pairs, ordered by expert and ascending within an expert; then the number of items. */
 #ifndef MOE_KERNELS_CUDA_EXPERT_GROUP_H
 #define MOE_KERNELS_CUDA_EXPERT_GROUP_H
 
@@ -9,7 +9,7 @@
 
 enum { GROUP_THREADS = 256, GROUP_WARPS = GROUP_THREADS / WARP };
 
-/* Pairs first .. first + count - 1 in order, and the address of their expert's block. */
+/* Pairs first .. first + count - 1 in that order, and the address of their expert's block. */
 struct expert_item {
     const unsigned char *block;
     int first, expert, count;
@@ -42,9 +42,9 @@ DEVICE int wanted_at(const struct expert_ffn_args &a, int pair, int end, unsigne
     return e;
 }
 
-/* Replaces the counts in next [GROUP_WARPS][experts] by the index of each warp's first pair of each expert, in the order of
- * experts, then of warps, and writes the items. Returns the number of items. One thread per expert; sums hold items in their
- * upper half, pairs in their lower half. */
+/* Replaces the counts in next [GROUP_WARPS][experts] by the index of each warp's first pair of each expert, ordered by expert,
+ * then by warp, and writes the items. Returns the number of items. One thread per expert; sums store items in their upper half,
+ * pairs in their lower half. */
 DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
 {
     SHARED(uint64_t, of_warp, GROUP_WARPS);
@@ -81,9 +81,9 @@ DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
     return (int)(before >> 32);
 }
 
-/* Groups the pairs of the live rows, in one block. Each warp reads its run of pairs twice, 32 at a time: first it counts the
- * pairs of each expert; after put_items turned the counts into indices it writes the pairs there. next [GROUP_WARPS][experts],
- * in shared memory. */
+/* Groups the pairs of the live rows, in one block. Each warp reads its range of pairs twice, 32 at a time: first it counts the
+ * pairs of each expert; after put_items has replaced the counts by indices, it writes the pairs there. next
+ * [GROUP_WARPS][experts], in shared memory. */
 DEVICE void group_pairs(const struct expert_ffn_args &a, int tokens, int *next, const int32_t *live)
 {
     int pairs = live_rows(live, a.rows) * a.slots, lane = lane_id();
@@ -114,7 +114,7 @@ DEVICE void group_pairs(const struct expert_ffn_args &a, int tokens, int *next, 
     }
 }
 
-/* expert_ffn.cu: returns the pairs of an item, and queues both products of grouped pairs and the sum of slots. */
+/* expert_ffn.cu: return the pairs of an item, and queue both products of grouped pairs and the sum of slots. */
 int expert_item_pairs(const struct expert_ffn_args *args);
 void expert_products(struct queue *queue, const struct expert_ffn_args *args);
 

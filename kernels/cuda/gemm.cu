@@ -1,5 +1,5 @@
-/* gemm.h by cuBLAS, which is opened at run time: the plug-in is loaded, and decodes, where there is none. For the emulator this
- * is tests/emu/gemm.cc. */
+/* Implements gemm.h by cuBLAS, which is opened at run time: without cuBLAS, the plug-in still loads and decodes. For the
+ * emulator, tests/emu/gemm.cc implements gemm.h. */
 #include "kernels/cuda/gemm.h"
 
 #include <dlfcn.h>
@@ -19,12 +19,13 @@ static const size_t WORKSPACE = (size_t)32 << 20;        /* the workspace that c
 
 struct gemm {
     void *library, *handle, *workspace;
-    bool ready;                          /* the handle has the settings that gemm.h promises */
+    bool ready;                          /* the handle is configured as gemm.h promises */
     dev_stream stream;
     struct gemm_cublas call;
 };
 
-/* Opens the library of the toolkit's own generation. It is never unloaded, because it holds CUDA's runtime (device_cuda.c). */
+/* Opens the library of the toolkit's own generation. It is never unloaded, because it contains CUDA's runtime
+ * (device_cuda.c). */
 static void *open_library(char *why, size_t room)
 {
     char name[32], path[GEMM_PATH], file[GEMM_PATH], first[256] = "";
@@ -65,8 +66,8 @@ static const char *missing(struct gemm *gemm)
                                                                           : nullptr;
 }
 
-/* Creates the handle at the first product, so that devices without slabs do not pay for its memory and time. Setting a stream
- * resets the workspace, so the workspace is set after the stream. */
+/* Creates the handle at the first product, so that devices without slabs save its memory and time. Setting a stream resets the
+ * workspace, so the workspace is set after the stream. */
 static bool prepare(struct gemm *gemm)
 {
     struct gemm_cublas *call = &gemm->call;

@@ -1,6 +1,6 @@
-/* The few functions of cuBLAS that gemm.cu calls, as its C interface has them since version 11: a handle is a pointer,
- * enumerations are ints. So the plug-in builds where the toolkit has no cuBLAS, and opens one at run time. Where there is the
- * library's own header the numbers are held against it. */
+/* The few functions of cuBLAS that gemm.cu calls, as its C interface has declared them since version 11: a handle is a pointer,
+ * enumerations are ints. So the plug-in builds with a toolkit without cuBLAS, and opens cuBLAS at run time. If the library's
+ * own header is present, the numbers are checked against it. */
 #ifndef MOE_KERNELS_CUDA_GEMM_CUBLAS_H
 #define MOE_KERNELS_CUDA_GEMM_CUBLAS_H
 

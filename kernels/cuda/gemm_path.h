@@ -1,14 +1,15 @@
-/* Where cuBLAS may lie: the i-th path to try for the library `name`, "" where a folder is not known, false after the last one.
+/* Lists where cuBLAS may be: writes the i-th path to try for the library `name`, "" if its folder is not known; returns false
+ * after the last one. The order:
  *
- *     wherever the loader looks; beside the plug-in; then by the compiler, which is `nvcc` and has its library in
- *         ../lib64, ../lib                 in an installed toolkit, in conda's, and in PyPI's (nvidia/cu13) from 13 on
+ *     the loader's search path; the plug-in's folder; then relative to the folder of the compiler, `nvcc`:
+ *         ../lib64, ../lib                 in an installed toolkit, in conda's, and in PyPI's from 13 on (nvidia/cu13)
  *         ../targets/x86_64-linux/lib      in conda's and NVIDIA's own
- *         ../../cublas/lib                 in PyPI's up to 12: a folder for each part
- *         ../lib/python3.N/site-packages/nvidia/PART/lib       in the environment of Python whose program it is
- *     /usr/local/cuda/lib64; and where wheels have it (nvidia/cublas/lib, nvidia/cu13/lib), in the system's Python and conda's
+ *         ../../cublas/lib                 in PyPI's up to 12, with one folder per component
+ *         ../lib/python3.N/site-packages/nvidia/PART/lib       in the Python environment that installed nvcc
+ *     /usr/local/cuda/lib64; and the folders of wheels (nvidia/cublas/lib, nvidia/cu13/lib) in the system's Python and conda's
  *
- * plugin, nvcc: files; NULL or "": not known. path: GEMM_PATH bytes; a path that does not fit is "", and one with stars stands
- * for the files that gemm_file finds. */
+ * plugin, nvcc: files; NULL or "": not known. path: GEMM_PATH bytes; a path that does not fit becomes "", and a path with stars
+ * is a pattern for gemm_file. */
 #ifndef MOE_KERNELS_CUDA_GEMM_PATH_H
 #define MOE_KERNELS_CUDA_GEMM_PATH_H
 
@@ -42,7 +43,8 @@ static inline bool gemm_path(int i, const char *plugin, const char *nvcc, const 
     return true;
 }
 
-/* Returns the n-th file to try for a path of gemm_path: the path itself, or its expansions; false after the last one. */
+/* Writes the n-th file to try for a path of gemm_path (the path itself, or the n-th match of its pattern); returns false after
+ * the last one. */
 static inline bool gemm_file(const char *path, int n, char *file)
 {
     glob_t found;

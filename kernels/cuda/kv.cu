@@ -27,8 +27,8 @@ void cuda_kv_write(struct queue *queue, const struct kv_write_args *args)
                                      (unsigned)args->rows), dim3(256), 0, cuda_stream(queue), *args, cuda_live(queue));
 }
 
-/* One thread moves its number of all slots in order, because a slot may be read before a later move overwrites it. T: type of
- * a number. */
+/* One thread moves its number of all slots in order, because a later move may overwrite a slot that an earlier one reads. T:
+ * type of a number. */
 template <typename T> __global__ void kv_move_kernel(struct kv_move_args a)
 {
     in_turn();
