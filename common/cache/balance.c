@@ -69,23 +69,3 @@ int balance_tau(const struct balance *b)
             best = tau;
     return best ? best : b->K;
 }
-
-int balance_tau_printed(const struct balance *b)
-{
-    int min = 0, max = 0, cross = 1, best = 0;
-    for (int tau = 1; tau <= b->K; tau++)
-        if (balance_feasible(b, tau)) {
-            min = min ? min : tau;
-            max = tau;
-        }
-    while (cross < b->K && balance_cpu(b, cross) < balance_gpu(b, cross))
-        cross++;
-    const int candidate[4] = {min, max, cross > 1 ? cross - 1 : 1, cross};
-    for (int i = 0; i < 4 && min; i++) {
-        int tau = candidate[i];
-        if (balance_feasible(b, tau) && (!best || difference(b, tau) < difference(b, best) ||
-                                         (difference(b, tau) == difference(b, best) && tau < best)))
-            best = tau;
-    }
-    return best ? best : b->K;
-}

@@ -60,9 +60,4 @@ bool balance_feasible(const struct balance *balance, int tau);
 /* Returns the best tau; tries all of them. */
 int balance_tau(const struct balance *balance);
 
-/* Returns tau by the formula as printed, eq. 39: the best of the two ends of the feasible range and of the two tau between
- * which cpu and gpu cross. The result equals balance_tau if cpu rises and gpu falls with tau and the feasible tau are
- * contiguous, as the paper assumes. */
-int balance_tau_printed(const struct balance *balance);
-
 #endif

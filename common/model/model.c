@@ -91,23 +91,28 @@ static int refuse_name(const char *path, struct err *err)
                                                   "makes one of a checkpoint", path, path);
 }
 
-int model_open_any(struct model **out, const char *path, struct err *err)
+static int open_by(struct model **out, const char *path, int (*read)(struct model *model, struct err *err), struct err *err)
 {
     struct model *model = mem_alloc(1, sizeof *model, err);
     if (!model)
         return -1;
     model->path = mem_string(path, err);
-    if (!model->path || refuse_name(path, err) || file_map_open(&model->map, path, err)) {
+    if (!model->path || read(model, err)) {
         model_close(&model);
         return -1;
-    }
-    if (read_index(model, err)) {
-        model_close(&model);
-        return err_at(err, "%s", path);
     }
     *out = model;
     return 0;
 }
+
+static int read_mapped(struct model *model, struct err *err)
+{
+    if (refuse_name(model->path, err) || file_map_open(&model->map, model->path, err))
+        return -1;
+    return read_index(model, err) ? err_at(err, "%s", model->path) : 0;
+}
+
+int model_open_any(struct model **out, const char *path, struct err *err) { return open_by(out, path, read_mapped, err); }
 
 /* Everything but routed experts, neighbours in one read. */
 static int read_dense(struct model *model, struct err *err)
@@ -163,15 +168,8 @@ static int check_kind(struct model **address, const char *path, bool head, struc
 
 int model_open_dense(struct model **out, const char *path, struct err *err)
 {
-    struct model *model = mem_alloc(1, sizeof *model, err);
-    if (!model)
-        return -1;
-    model->path = mem_string(path, err);
-    if (!model->path || read_parts(model, err)) {
-        model_close(&model);
-        return -1;
-    }
-    if (check_kind(&model, path, false, err))
+    struct model *model = NULL;
+    if (open_by(&model, path, read_parts, err) || check_kind(&model, path, false, err))
         return -1;
     *out = model;
     return 0;

@@ -7,6 +7,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/report/stats.h"
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
@@ -37,12 +38,6 @@ int points_put(struct points_panel *panel, const char *name, double x, double y,
     return 0;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Writes one row per value of x, ascending, and one column per series. */
 static int panel_rows(struct table *table, const struct points_panel *panel, struct err *err)
 {
@@ -56,7 +51,7 @@ static int panel_rows(struct table *table, const struct points_panel *panel, str
         count += (size_t)panel->series[s].points;
     }
     if (!rc)
-        qsort(x, count, sizeof *x, ascending);
+        qsort(x, count, sizeof *x, stats_ascending);
     for (size_t i = 0; !rc && i < count; i++) {
         if (i && x[i] == x[i - 1])
             continue;

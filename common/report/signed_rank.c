@@ -4,12 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
+#include "common/report/stats.h"
 
 /* Sets chance[s] = P(V = s) for s < sums. V is the sum of those ranks 1 to count whose difference is positive, each with
  * probability 1/2. Each rank is one convolution step, computed in place by descending s. */
@@ -48,7 +43,7 @@ int signed_rank(const double *differences, size_t count, double error_low, doubl
     for (size_t i = 0; i < count; i++)
         for (size_t k = i; k < count; k++)
             mean[at++] = (differences[i] + differences[k]) / 2;
-    qsort(mean, means, sizeof *mean, ascending);
+    qsort(mean, means, sizeof *mean, stats_ascending);
     rank_sum_chances(chance, sums, count);
     size_t below = means_outside(chance, sums, error_low), above = means_outside(chance, sums, error_high);
     *out = (struct signed_rank){.middle = (mean[(means - 1) / 2] + mean[means / 2]) / 2,

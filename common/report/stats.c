@@ -16,7 +16,7 @@ double stats_mean(const double *values, size_t count)
     return count ? sum / (double)count : NAN;
 }
 
-static int ascending(const void *a, const void *b)
+int stats_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
@@ -26,7 +26,7 @@ double stats_quantile(double *values, size_t count, double share)
 {
     if (!count)
         return NAN;
-    qsort(values, count, sizeof *values, ascending);
+    qsort(values, count, sizeof *values, stats_ascending);
     double position = share * (double)(count - 1), below = floor(position);
     size_t at = (size_t)below;
     if (at + 1 >= count)

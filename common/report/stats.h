@@ -30,6 +30,8 @@ enum { STATS_RESAMPLES = 10000 };
 double stats_mean(const double *values, size_t count);
 double stats_quantile(double *values, size_t count, double share);      /* sorts the values in place */
 
+int stats_ascending(const void *a, const void *b);                      /* compares two doubles, for qsort */
+
 struct stats_pair {
     double tokens, seconds, base_tokens, base_seconds;
 };
