@@ -355,10 +355,16 @@ static void check_host(const unsigned char *start, size_t bytes, bool write, con
           name_of(place_of(site, line)).c_str());
 }
 
+/* Returns whether an access needs no record: of the host, to a thread's own stack, or to what is_emulators. */
+static inline bool is_private(const void *address, bool write)
+{
+    return now.self == HOST || fiber_owns(address) || (!write && is_emulators((const unsigned char *)address));
+}
+
 void race_access(const void *address, size_t bytes, bool write, const void *site, int line)
 {
     const unsigned char *start = (const unsigned char *)address;
-    if (now.self == HOST || !bytes || fiber_owns(address) || (!write && is_emulators(start)))
+    if (!bytes || is_private(address, write))
         return;
     region *r = region_of(start);
     if (!r)
@@ -440,13 +446,20 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const mismatch *what, uintptr_t 
 
 
 #define SITE __builtin_return_address(0)
-#define EMU_HOOK(size)                                                                                       \
-    extern "C" void __tsan_read##size(void *a) { emu::race_access(a, size, false, SITE, 0); }                \
-    extern "C" void __tsan_write##size(void *a) { emu::race_access(a, size, true, SITE, 0); }                \
-    extern "C" void __tsan_unaligned_read##size(void *a) { emu::race_access(a, size, false, SITE, 0); }      \
-    extern "C" void __tsan_unaligned_write##size(void *a) { emu::race_access(a, size, true, SITE, 0); }      \
-    extern "C" void __tsan_volatile_read##size(void *a) { emu::race_access(a, size, false, SITE, 0); }       \
-    extern "C" void __tsan_volatile_write##size(void *a) { emu::race_access(a, size, true, SITE, 0); }
+/* Most accesses are private, and return before race_access saves its registers. */
+#define EMU_ACCESS(name, size, write)                                  \
+    extern "C" void __tsan_##name##size(void *a)                       \
+    {                                                                  \
+        if (!emu::is_private(a, write))                                \
+            emu::race_access(a, size, write, SITE, 0);                 \
+    }
+#define EMU_HOOK(size)                     \
+    EMU_ACCESS(read, size, false)          \
+    EMU_ACCESS(write, size, true)          \
+    EMU_ACCESS(unaligned_read, size, false) \
+    EMU_ACCESS(unaligned_write, size, true) \
+    EMU_ACCESS(volatile_read, size, false) \
+    EMU_ACCESS(volatile_write, size, true)
 EMU_HOOK(1)
 EMU_HOOK(2)
 EMU_HOOK(4)
