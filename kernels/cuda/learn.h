@@ -1,9 +1,9 @@
-/* The operations of training (kernels/learn.h) on a CUDA device: what their files share.
+/* The operations of training (kernels/learn.h) on a CUDA device: declarations that their files share.
  *
- * BITS. Each number is computed by one thread, or by one block that adds up in an order which the shape alone fixes; nothing
- * is added by atomics, and no sum is cut by how many processors there are. Products are cuBLAS's where there is one (gemm.h:
- * one stream, a workspace of its own, no atomics), else learn_product.cu's: the same call has the same bits on one kind of
- * GPU with one version of the library. Arithmetic is f32; sums over losses and over gradients are f64.
+ * BITS. Each number is computed by one thread, or by one block that adds in an order which the shape alone determines; no sum
+ * uses atomics, and no sum is divided according to the number of multiprocessors. Products are computed by cuBLAS if it is
+ * present (gemm.h: one stream, a workspace of its own, no atomics), else by learn_product.cu: the same call is bit-identical on
+ * one kind of GPU with one version of the library. Arithmetic is f32; sums over losses and over gradients are f64.
  *
  * Functions are those of kernels/plain/math.h, as on the host. */
 #ifndef MOE_KERNELS_CUDA_LEARN_H
@@ -26,7 +26,7 @@ static inline dim3 learn_grid(int rows, int width)
 }
 DEVICE int learn_column(void) { return (int)(blockIdx.x * LEARN_THREADS + threadIdx.x); }
 
-/* Returns a sum over the LEARN_THREADS threads of a block to all of them: halves within a warp, then warps in their order.
+/* Returns a sum over the LEARN_THREADS threads of a block to all of them: by halves within a warp, then warps in their order.
  * `part` is shared, [LEARN_WARPS], and may be reused when this returns. */
 template <typename T> DEVICE T learn_warp_sum(T value)
 {
@@ -48,8 +48,8 @@ template <typename T> DEVICE T learn_block_sum(T value, T *part)
     return value;
 }
 
-/* Returns the sum of each column's chains, added by halves, in a block of LEARN_CHAINS warps with a column a lane. Valid in the
- * first warp. */
+/* Returns the sum of each column's chains, added by halves, in a block of LEARN_CHAINS warps with one column per lane. Only the
+ * first warp receives valid sums. */
 enum { LEARN_CHAINS = 32, LEARN_CHAIN_THREADS = LEARN_CHAINS * WARP };
 DEVICE float learn_join_chains(float *part, float sum)       /* part: shared, [LEARN_CHAIN_THREADS] */
 {

@@ -1,13 +1,16 @@
-/* kernels/learn.h: attention, forward. A block of 8 warps has 32 rows of one text and one head, a warp four of them; it goes
- * over the keys of their text in tiles of 32, from the first to its own last row. Each lane computes the scores of one key of
- * the tile with the warp's four rows; then the lanes are spread over the width, and add up values.
+/* kernels/learn.h: attention, forward. A block of 8 warps computes 32 rows of one head of one text, four rows per warp. It
+ * processes the keys of the text in tiles of 32, from the first tile to the one that contains its own last row. Each lane
+ * computes the scores of one key of the tile with the warp's four rows; then the lanes are distributed over the width, and
+ * accumulate the values.
  *
- * Sums: of a score over the width in its order; the maximum and the sum of exponentials are carried from tile to tile, as
- * what was added up so far is (weighed down where a larger score comes); within a tile by halves of the warp, values key by
- * key. After all tiles come the row's own keys of steps 1, 2, ..., one at a time. So a row's bits depend on its text alone.
+ * Sums: a score is summed over the width in ascending order. Maximum, sum of exponentials and weighted values are carried from
+ * tile to tile (and scaled down when a larger score appears). Within a tile, exponentials are added by halves of the warp, and
+ * values key by key. After all tiles, the row's own keys of steps 1, 2, ... follow, one at a time. So a row's bits depend on
+ * its text only.
  *
- * Nothing of [rows][rows] is ever in memory: keys and values of a head are read once for each 32 rows, mostly from the
- * second-level cache. Bound by fused multiply-adds and shared memory about alike (16 of them for 5 reads of 16 bytes). */
+ * No [rows][rows] matrix is ever in memory: keys and values of a head are read once for each 32 rows, mostly from the
+ * second-level cache. Fused multiply-adds and shared memory limit the speed about equally (16 multiply-adds for 5 reads of 16
+ * bytes). */
 #include "kernels/cuda/learn_attention.h"
 
 /* The running state of a row; equal in all lanes of its warp. */
@@ -15,7 +18,8 @@ struct attend_state {
     float largest, sum;
 };
 
-/* Returns exp(score - largest) for the score that is added now, and scales down the earlier sums if it is the new largest. */
+/* Sets the largest score, and scales the earlier sum down accordingly. Returns the factor, by which the caller must scale the
+ * values. */
 DEVICE float attend_raise(struct attend_state *s, float largest)
 {
     const float left = plain_exp(s->largest - largest);

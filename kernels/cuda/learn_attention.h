@@ -1,9 +1,9 @@
-/* Shared by attention forward and backward of kernels/learn.h: a tile of 32 rows of q, k, v or of a gradient in shared
- * memory, and the two products that a warp makes with such tiles.
+/* Shared by attention forward and backward of kernels/learn.h: a tile of 32 rows of q, k, v or of a gradient in shared memory,
+ * and the two products that a warp computes from such tiles.
  *
- * Rows lie WIDTH + 4 floats apart, WIDTH = 32 EACH the least such number that holds a head, filled up with zeros: so that
- * lanes that read one row each, 16 bytes at a time, read from all banks. A warp owns four rows of the result: 8 warps, 32
- * rows. */
+ * The stride between rows is WIDTH + 4 floats. WIDTH = 32 EACH is the least such number that holds a head, padded with zeros.
+ * With this stride, lanes that read one row each, 16 bytes at a time, read from all banks. Each warp owns four rows of the
+ * result: 8 warps, 32 rows. */
 #ifndef MOE_KERNELS_CUDA_LEARN_ATTENTION_H
 #define MOE_KERNELS_CUDA_LEARN_ATTENTION_H
 
@@ -28,7 +28,7 @@ DEVICE struct attend_of attend_of_text(const struct learn_attention_args &a, int
     return {offset[0], offset[1] - offset[0], head};
 }
 
-/* Floats from a row of qkv to the next, and from a row of out to the next. */
+/* Return the stride in floats between rows of qkv, and between rows of out. */
 DEVICE int attend_width(const struct learn_attention_args &a) { return (a.heads + 2 * a.kv_heads) * a.head_dim; }
 DEVICE int attend_out_width(const struct learn_attention_args &a) { return a.heads * a.head_dim; }
 
@@ -52,19 +52,19 @@ DEVICE const float *attend_v(const struct learn_attention_args &a, const struct 
     return attend_at(a, a.qkv[step], p, row, 2);
 }
 
-/* The same in memory shaped like out. */
+/* Returns the address of a row of the text in memory shaped like out. */
 DEVICE float *attend_out(const struct learn_attention_args &a, struct buffer out, const struct attend_of &p, int row)
 {
     return device_pointer<float>(out) + (p.begin + row) * attend_out_width(a) + (int64_t)p.head * a.head_dim;
 }
 
-/* The same in memory shaped [heads][rows]. */
+/* Returns the address of a row's number in memory shaped [heads][rows]. */
 DEVICE float *attend_number(const struct learn_attention_args &a, struct buffer numbers, const struct attend_of &p, int row)
 {
     return device_pointer<float>(numbers) + (int64_t)p.head * a.rows + p.begin + row;
 }
 
-/* Loads rows of one head, row 0 at `from`, with all threads of a block. Rows from `count` on are zeros. */
+/* Loads rows of one head, row 0 from `from`, with all threads of a block. Rows from `count` on become zeros. */
 template <int EACH> DEVICE void attend_load(float *tile, const float *from, int stride, int count, int dim)
 {
     typedef attend_tile<EACH> shape;
@@ -74,7 +74,7 @@ template <int EACH> DEVICE void attend_load(float *tile, const float *from, int 
     }
 }
 
-/* out[i] = own[i] . other[lane], over the width in its order; own: four rows, from the warp's first on. */
+/* Computes out[i] = own[i] . other[lane], over the width in ascending order; own: the warp's four rows. */
 template <int EACH> DEVICE void attend_dots(float (&out)[ATTEND_OWN], const float *own, const float *other)
 {
     typedef attend_tile<EACH> shape;
@@ -89,7 +89,7 @@ template <int EACH> DEVICE void attend_dots(float (&out)[ATTEND_OWN], const floa
     }
 }
 
-/* sum[i][n] += over r of weight[i][r] * other[r][lane + 32 n], r ascending: weight is [4][32], the warp's. */
+/* Computes sum[i][n] += sum over r of weight[i][r] * other[r][lane + 32 n], r ascending; weight: the warp's [4][32]. */
 template <int EACH>
 DEVICE void attend_sums(float (&sum)[ATTEND_OWN][EACH], const float *weight, const float *other)
 {

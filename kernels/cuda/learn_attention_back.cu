@@ -1,14 +1,16 @@
-/* kernels/learn.h: attention, backward, in three launches that write different parts of the gradients. Each makes the
- * probabilities again, P = exp(score - log of the row's sum), and dS = P (dP - D) scale, with dP = dO . v and D = dO . O.
+/* kernels/learn.h: attention, backward, in three launches that write different parts of the gradients. Each recomputes the
+ * probabilities, P = exp(score - log of the row's sum), and dS = P (dP - D) scale, with dP = dO . v and D = dO . O.
  *
- * attend_q: blocks as in attention forward, 32 rows of one head; dq = sum of dS k over tiles of keys, ascending, then over
- *     the row's own keys. It leaves D in scratch for the others.
- * attend_kv: a block has 32 keys of one text and one head of keys, a warp four keys; a lane has one query. It goes over the
- *     heads that share the key, ascending, and of each over tiles of queries from its own on: dk = sum of dS q, dv = sum of
- * P dO. attend_own: a warp has one row, one head of keys, and one step's own key of it: dk and dv over the heads, ascending.
+ * attend_q: blocks as in attention forward, 32 rows of one head; dq = sum of dS k over tiles of keys, ascending, then over the
+ *     row's own keys. Writes D to scratch for the other two launches.
+ * attend_kv: a block computes 32 keys of one text and one head of keys, four keys per warp and one query per lane. It iterates
+ *     over the heads that share the key, ascending, and for each over tiles of queries from its own on: dk = sum of dS q, dv =
+ *     sum of P dO.
+ * attend_own: a warp computes one row, one head of keys, and the row's own key of one step: dk and dv over the heads,
+ *     ascending.
  *
- * So no two blocks add to one number, and its sum has one order. Bound by fused multiply-adds and shared memory about alike.
- * */
+ * So no two blocks add to the same number, and each sum has one order. Fused multiply-adds and shared memory limit the speed
+ * about equally. */
 #include "kernels/cuda/learn_attention.h"
 
 template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_q_kernel(struct learn_attention_args a)

@@ -1,5 +1,5 @@
-/* kernels/learn.h: function, gated, and their gradients. One thread per element, or per column of some rows. Bound by memory:
- * each number is read and written once. */
+/* kernels/learn.h: function, gated, and their gradients. One thread per element, or per column of some rows. Memory-bound: each
+ * number is read and written once. */
 #include "kernels/cuda/learn.h"
 
 DEVICE float silu_slope(float x)

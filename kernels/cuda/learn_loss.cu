@@ -1,13 +1,14 @@
-/* kernels/learn.h: smooth, target, judge, total. Bound by memory; of [rows][vocabulary] they read each number twice and
- * write it once.
+/* kernels/learn.h: smooth, target, judge, total. Memory-bound: of [rows][vocabulary], target and judge read each number twice
+ * and write it once.
  *
- * smooth: a block of 256 threads a row, read once.
- * target, judge: a block of 1024 threads a row, in two goes. In the first each thread carries the largest of its every
- *     1024th number and the sum of exponentials below it, four numbers at a time, so that five exponentials do for four; in
- *     the second it makes what is wanted. A row of logits is still in the second-level cache then, if the rows at work are:
- *     250 rows of 50,304 are 50 MB. The threads' sums are added up by halves within a warp, then warps in their order, all
- *     of them weighed by the largest number's exponential.
- * total: one block of 256 threads: 256 chains of f64, added up as learn.h (of this folder) says, then to what is there. */
+ * smooth: one block of 256 threads per row, which is read once.
+ * target, judge: one block of 1024 threads per row, in two passes. In the first pass each thread keeps the largest of every
+ *     1024th number and the sum of exponentials relative to it, four numbers at a time, so that four numbers need only five
+ *     exponentials; the second pass computes the outputs. A row of logits is still in the second-level cache then, if the rows
+ *     in progress fit: 250 rows of 50,304 are 50 MB. The threads' sums, all scaled to the largest number, are added by halves
+ *     within a warp, then warps in their order.
+ * total: one block of 256 threads: 256 chains of f64, added as learn_block_sum does (learn.h of this folder), then added to the
+ *     previous total. */
 #include "kernels/cuda/learn.h"
 #include "kernels/cuda/rank.h"
 
@@ -100,8 +101,8 @@ __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_kernel(struct lear
         row[i] = plain_exp(row[i] - shift) / all.sum;
 }
 
-/* With a map of words. The first of the largest logits is found by distinct keys (rank.h), so the order of the maxima does not
- * matter. */
+/* For a map of words. The first one of the largest logits is found by distinct keys (rank.h), so the order of the maxima does
+ * not matter. */
 __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_words_kernel(struct learn_target_args t)
 {
     SHARED(struct logit_sum, part, LOGIT_WARPS);
@@ -151,7 +152,7 @@ void cuda_learn_target(struct queue *queue, const struct learn_target_args *t)
         LAUNCH(learn_target_kernel, dim3((unsigned)t->rows), dim3(LOGIT_THREADS), 0, cuda_stream(queue), *t);
 }
 
-/* LABEL: the loss is by label, else by p. */
+/* LABEL: the loss is computed from label, else from p. */
 template <bool LABEL> __global__ void __launch_bounds__(LOGIT_THREADS) learn_judge_kernel(struct learn_judge_args j)
 {
     SHARED(struct logit_sum, part, LOGIT_WARPS);

@@ -1,6 +1,7 @@
-/* kernels/learn.h: mix and mix_back. A block of 256 threads a row. Its first warp makes the softmax, a lane two columns,
- * which adds up by halves; then a thread has columns of the row. In mix_back each warp takes every eighth slot: the output of
- * the slot's expert is read once, for both the slope (32 chains, added up by halves) and the gradient. Bound by memory. */
+/* kernels/learn.h: mix and mix_back. One block of 256 threads per row. Its first warp computes the softmax, two columns per
+ * lane, added by halves; then each thread computes some columns of the row. In mix_back each warp processes every eighth
+ * slot: the output of the slot's expert is read once for both the slope (32 chains, added by halves) and the gradient.
+ * Memory-bound. */
 #include "kernels/cuda/learn.h"
 
 static_assert((int)LEARN_EXPERTS_MAX == 2 * WARP, "a lane has two columns");
@@ -18,13 +19,13 @@ DEVICE int mix_column(const struct learn_mix_args &a, const int32_t *choice, int
     return a.first + (a.kind == LEARN_MIX_SUM ? c : choice[c]);
 }
 
-/* Returns the column of the softmax that weighs a slot. */
+/* Returns the column of the softmax that weights a slot. */
 DEVICE int mix_slot(const struct learn_mix_args &a, const int32_t *choice, int slot)
 {
     return a.kind == LEARN_MIX_SUM ? choice[slot] : slot;
 }
 
-/* Computes the row's weights with all threads of the block, which may read the row when it returns. */
+/* Computes the row's weights with all threads of the block. All threads may read the row when this returns. */
 DEVICE void mix_weigh(const struct learn_mix_args &a, const int32_t *choice, struct mix_row *row)
 {
     const float *router = device_pointer<float>(a.router) + (int64_t)blockIdx.x * a.router_width;

@@ -1,9 +1,9 @@
-/* kernels/learn.h: norm, norm_back, norm_weight_back. All bound by memory.
+/* kernels/learn.h: norm, norm_back, norm_weight_back. All are memory-bound.
  *
- * norm and norm_back: a block of 256 threads a row, read twice, the second time from the first-level cache. A row's sum is
- *     that of 256 chains, added up as learn.h (of this folder) says.
- * norm_weight_back: a block of 1024 threads has 32 columns, a warp each 32nd row of them; a column's 32 chains are added up
- *     by halves, then to what is there. Rows are read once. */
+ * norm and norm_back: one block of 256 threads per row, which is read twice, the second time from the first-level cache. A
+ *     row's sum is that of 256 chains, added as learn_block_sum does (learn.h of this folder).
+ * norm_weight_back: one block of 1024 threads per 32 columns, of which each warp reads every 32nd row; a column's 32 chains are
+ *     added by halves, then to the previous gradient. Rows are read once. */
 #include "kernels/cuda/learn.h"
 
 __global__ void __launch_bounds__(LEARN_THREADS) learn_norm_kernel(struct learn_norm_args n)

@@ -1,21 +1,21 @@
-/* kernels/learn.h: product. By cuBLAS (gemm.h) where there is one, else by this kernel.
+/* kernels/learn.h: product. Computed by cuBLAS (gemm.h) if it is present, else by this kernel.
  *
- * A block of 256 threads has 64 x 64 of the result, a thread 4 x 4 of them in registers. Both factors come in steps of 16 of
- * the depth: each thread has 4 numbers of each on their way into registers while the step before is computed from shared
- * memory, where both lie with the depth outside, so that a thread's 4 neighbours are one 16-byte read. 16 fused
- * multiply-adds for 2 reads: bound by arithmetic, at about half of what a processor can do; it stands in for a library, and
- * does not replace one.
+ * A block of 256 threads computes 64 x 64 numbers of the result, 4 x 4 per thread in registers. Both factors are loaded in
+ * steps of 16 of the depth: each thread has 4 numbers of each factor in flight to registers while the previous step is computed
+ * from shared memory. There the depth is the outer dimension, so a thread's 4 neighbours are one 16-byte read. 16 fused
+ * multiply-adds for 2 reads: compute-bound, at about half of a multiprocessor's peak. The kernel is a fallback for a library,
+ * not a replacement.
  *
- * An output is one chain of fused multiply-adds over the depth, ascending, from 0; what was there is added at the end. So its
- * bits depend on its row and its column alone. */
+ * An output is one chain of fused multiply-adds over the depth, ascending, from 0; the previous output is added at the end. So
+ * its bits depend on its row and its column alone. */
 #include "kernels/cuda/learn.h"
 #include "kernels/cuda/slab.h"
 
 enum { PART = 64, PART_DEPTH = 16, PART_EACH = 4, PART_THREADS = 256, PART_PITCH = PART + 4,
        PART_LOADS = PART * PART_DEPTH / PART_THREADS };
 
-/* Indices of a thread's n-th load in a step of a factor: along the 64 and along the depth. Neighbours in a warp are neighbours
- * in memory, along the depth or across it. */
+/* Return the indices of a thread's n-th load in a step of a factor: along the 64 rows or columns, and along the depth.
+ * Neighbouring threads of a warp load neighbours in memory, along the depth (ALONG) or across it. */
 template <bool ALONG> DEVICE int part_index(int n)
 {
     return ALONG ? (int)threadIdx.x / PART_DEPTH + PART / PART_LOADS * n : (int)threadIdx.x % PART;
@@ -30,7 +30,7 @@ struct part_of {
     int stride, first, count, depth;        /* the 64 rows from `first` on, of `count` */
 };
 
-/* Loads zeros beyond the end, which add nothing. */
+/* Loads zeros beyond the end; they add nothing. */
 template <bool ALONG> DEVICE void part_load(float (&x)[PART_LOADS], const struct part_of &p, int step)
 {
     UNROLL for (int n = 0; n < PART_LOADS; n++) {

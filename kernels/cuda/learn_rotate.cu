@@ -1,5 +1,5 @@
 /* kernels/learn.h: rotate, rotate_back. One thread per pair of numbers, half a head apart, for the rows blockIdx.y, blockIdx.y
- * + gridDim.y, ... Bound by memory: each number is read and written once. */
+ * + gridDim.y, ... Memory-bound: each number is read and written once. */
 #include "kernels/cuda/learn.h"
 
 template <bool BACK> __global__ void __launch_bounds__(LEARN_THREADS) learn_rotate_kernel(struct learn_rotate_args a)

@@ -1,12 +1,12 @@
-/* kernels/learn.h: clear, add, copy, accumulate, add_row, sum_rows, select, scatter. All bound by memory: each number is
- * read and written once, neighbours by neighbouring threads.
+/* kernels/learn.h: clear, add, copy, accumulate, add_row, sum_rows, select, scatter. All are memory-bound: each number is read
+ * and written once, neighbours by neighbouring threads.
  *
- * A thread an element, or a column of some rows; but for two:
- * sum_rows: a block of 1024 threads has 32 columns, a warp each 32nd row of them. A column's sum is that of 32 chains, rows
- *     r, r + 32, ... ascending, added up by halves; then to what is there.
- * scatter: a block an i. It goes on only if no j < i names the same row; then it alone adds to that row, in[i] first and
- *     then in[j] of each later j that names it, ascending. The list is read by 256 threads at a time, so a block looks at
- *     rows / 256 words a thread: little, as long as there are some thousand rows. */
+ * One thread per element, or per column of some rows, except for two operations:
+ * sum_rows: one block of 1024 threads per 32 columns, of which each warp reads every 32nd row. A column's sum is that of 32
+ *     chains, rows r, r + 32, ... ascending, added by halves; then to the previous sum.
+ * scatter: one block per i. It continues only if no j < i selects the same row; then only this block adds to that row: in[i]
+ *     first and then in[j] of each later j that selects it, ascending. 256 threads read the list together, so a thread reads
+ *     rows / 256 words: little, for some thousand rows. */
 #include "kernels/cuda/learn.h"
 
 void cuda_learn_clear(struct queue *queue, const struct learn_clear_args *c)
@@ -90,8 +90,8 @@ void cuda_learn_select(struct queue *queue, const struct learn_select_args *s)
         LAUNCH(learn_select_kernel, learn_grid(s->rows, s->width), dim3(LEARN_THREADS), 0, cuda_stream(queue), *s);
 }
 
-/* Finds which of the rows first .. first + 255 below `end` go to `row`: a mask of 32 rows in each of found[LEARN_WARPS], which
- * is shared. */
+/* Finds which of the rows first .. first + 255 below `end` are added to `row`: sets a mask of 32 rows in each of
+ * found[LEARN_WARPS], which is shared. */
 DEVICE void scatter_find(const int32_t *list, int first, int end, int row, unsigned *found)
 {
     const int j = first + (int)threadIdx.x;

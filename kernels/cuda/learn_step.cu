@@ -1,8 +1,8 @@
-/* kernels/learn.h: measure and adam. Both bound by memory.
+/* kernels/learn.h: measure and adam. Both are memory-bound.
  *
- * measure: a block of 256 threads has LEARN_BLOCK elements, which the contract fixes; its sum is that of 256 chains in f64,
- *     added up as learn.h (of this folder) says.
- * adam: a thread a weight; four numbers read, three written. */
+ * measure: one block of 256 threads per LEARN_BLOCK elements, a size that the contract specifies; its sum is that of 256 chains
+ *     in f64, added as learn_block_sum does (learn.h of this folder).
+ * adam: one thread per weight, which reads four numbers and writes three. */
 #include "kernels/cuda/learn.h"
 
 __global__ void __launch_bounds__(LEARN_THREADS) learn_measure_kernel(struct learn_measure_args m)

@@ -1,6 +1,6 @@
-/* kernels/learn.h: unpack. A block of 8 warps has a unit of 32 outputs and 32 inputs. A warp reads four inputs of all outputs,
- * one output per lane, as they lie in a unit, and writes rows of four outputs, one input per lane, through shared memory.
- * Bound by what it writes. */
+/* kernels/learn.h: unpack. A block of 8 warps unpacks a unit of 32 outputs and 32 inputs. A warp reads four inputs of all
+ * outputs, one output per lane, in the order of the unit, and writes rows of four outputs, one input per lane, through shared
+ * memory. The writes limit the speed. */
 #include "kernels/cuda/learn.h"
 #include "kernels/cuda/weight_at.h"
 

@@ -1,10 +1,11 @@
-/* kernels/linear.h. A block takes a unit of 32 outputs and up to 16 rows (tile.h): grid (units, passes over the rows, parts of
- * the inputs). The weights of a unit are read once a pass; passes run side by side and share them in the second-level cache,
- * into which the first one calls them, beginning while the launch in front still runs.
+/* kernels/linear.h. A block computes a unit of 32 outputs for up to 16 rows (tile.h): grid (units, passes over the rows, parts
+ * of the inputs). The weights of a unit are read once per pass. Passes run side by side and share the weights in the
+ * second-level cache; the first pass prefetches them, starting while the previous launch still runs.
  *
- * A narrow matrix (the output projection of attention, a router) has too few units for all processors: there each unit has
- * several blocks, each a run of its slices, as far as the context's scratch goes. A block that has read its weights prefetches
- * its part of what a later launch reads (`ahead`). Slabs go another way (slab_linear.cu). */
+ * A narrow matrix (the output projection of attention, a router) has too few units for all multiprocessors. Each of its units
+ * is divided among several blocks, each of which computes a range of slices, as far as the context's scratch permits. A block
+ * that has read its weights prefetches its part of the memory that a later launch reads (`ahead`). slab_linear.cu computes
+ * slabs. */
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/slab.h"
 
@@ -39,7 +40,8 @@ bool product_leaves_parts(const struct cuda_context *context, const struct linea
     return true;
 }
 
-/* Chooses the blocks for each unit of a pass: as many as make TILE_NARROW in all, with at least one round of slices each. */
+/* Chooses the number of blocks per unit of a pass, so that there are TILE_NARROW blocks in all, with at least one round of
+ * slices each. */
 static int spread(const struct cuda_context *context, const struct linear_args *a, int units, int passes, struct tile_cut *cut)
 {
     int slices = (a->inputs + cut->width - 1) / cut->width, rounds = (slices + TILE_WARPS - 1) / TILE_WARPS;

@@ -1,7 +1,7 @@
 /* kernels/loop.h. Each step of a draft's path depends on the previous one, so one thread drafts, and one thread accepts and
- * commits, with the functions of kernels/plain/loop.h; a block makes the copies around them. One block per layer counts
- * experts. The block of loop_accept writes before its barrier, so one fence of one thread after the barrier, before `head`
- * changes, orders all writes of the block for the host. */
+ * commits, with the functions of kernels/plain/loop.h; all threads of the block make the copies before and after. One block per
+ * layer counts experts. The block of loop_accept writes before its barrier, so one fence of one thread after the barrier,
+ * before `head` changes, orders all writes of the block for the host. */
 #include "kernels/cuda/cuda.h"
 
 enum { LOOP_THREADS = 128 };
@@ -55,7 +55,7 @@ DEVICE void count_distinct(const int32_t *expert, int pairs, uint32_t *mark, int
     __syncthreads();
 }
 
-/* Grid: layers with experts, or 1. The first block also records the end of the forward's time. */
+/* Grid: number of layers with experts, at least 1. The first block also records the end of the forward's time. */
 __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop_args a)
 {
     SHARED(uint32_t, mark, ROUTE_EXPERTS_MAX / 32);

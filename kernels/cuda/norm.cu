@@ -1,5 +1,5 @@
 /* kernels/rows.h: norm. A block of 128 threads loads one part of one row into shared memory; sixteen lanes sum it in the
- * contract's order, and all threads scale it. A block's shape is the same for any number of rows. The weights, which are used
+ * contract's order, and all threads scale it. A block's shape is the same for any number of rows. The weights, which are needed
  * last, are prefetched first, while the previous launch still runs. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"

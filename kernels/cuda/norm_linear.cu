@@ -1,8 +1,8 @@
 /* kernels/linear.h: a norm and the product that reads its result, for 1 and 2 rows in one launch. Each block of the product
- * norms the rows itself, in shared memory: it reads 8 KB of the second-level cache for 2,048 floats, and takes as long for the
- * norm as a separate launch would. One block also writes the normed rows, for later operations. Grid and products are those of
- * linear.cu, and norms have the order of norm.cu, so the bits are those of the single operations, which compute all other
- * shapes. */
+ * norms the rows itself, in shared memory: for 2,048 floats it reads 8 KB from the second-level cache, and the norm lasts as
+ * long as in a separate launch. One block also writes the normed rows, for later operations. Grid and products are those of
+ * linear.cu, and norms are summed in the order of norm.cu, so the bits are those of the single operations, which compute all
+ * other shapes. */
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/slab.h"
 
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
         product_write(a.linear, 0, count, product_output(), memory);
 }
 
-/* Returns whether a format has a kernel. Those of mxfp4 and q6_k would spill on some processors. */
+/* Returns whether a format has a kernel. The kernels of mxfp4 and q6_k would spill registers on some GPUs. */
 static bool has_kernel(enum weight_format format)
 {
     return format == FORMAT_BF16 || format == FORMAT_FP8 || format == FORMAT_Q4_K;

@@ -49,7 +49,7 @@ static void plugin_close(struct cuda_context **context)
     *context = nullptr;
 }
 
-/* Reads switches from the environment that help to locate a fault on a GPU, or to measure a part of it, without a new build. */
+/* Reads environment switches that help to locate a fault on a GPU, or to measure a part of it, without a new build. */
 static void read_switches(struct plugin_device *device)
 {
     static const struct { const char *name; enum cuda_switch what; } switches[] = {

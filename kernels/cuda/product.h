@@ -38,7 +38,7 @@ DEVICE bool product_run(const struct linear_args &a, const unsigned char *weight
     return joins;
 }
 
-/* Returns the lane's output. */
+/* Returns the number of the lane's output. */
 DEVICE int product_output(void) { return (int)blockIdx.x * UNIT_OUTPUTS + lane_id(); }
 
 /* Writes output o of the rows that product_run has finished, one per lane. */
@@ -48,7 +48,7 @@ DEVICE void product_write(const struct linear_args &a, int first, int count, int
         product_put(a, first + token, o, memory->sums[token * UNIT_OUTPUTS + lane_id()]);
 }
 
-/* Rows of a norm in a block's shared memory, after tile_bytes of few rows, then the weights of the norm. */
+/* Rows of a norm in a block's shared memory, after the tile_bytes for few rows; then the weights of the norm. */
 enum { NORMED_ROWS = TILE_FEW };
 static const size_t NORMED_MAX = 48 * 1024;
 
@@ -62,8 +62,8 @@ template <int FORMAT> DEVICE float *normed_at(struct tile_memory *memory)
     return (float *)(memory + 1) + TILE_WARPS * tile_terms(FORMAT, TILE_FEW);
 }
 
-/* Norms the first `count` rows as norm.cu does, in a block of TILE_THREADS: into x, in shared memory. A warp sums a row.
- * writes: to `out`, too; one block does so. All copies are started before the block waits for the first. */
+/* Norms the first `count` rows as norm.cu does, in a block of TILE_THREADS: into x, in shared memory, one row per warp. writes:
+ * also to `out`, which one block does. All copies are started before the block waits for the first one. */
 DEVICE void normed_rows(const struct norm_args &n, int count, bool writes, float *x)
 {
     SHARED(float, factor, NORMED_ROWS);
@@ -94,7 +94,7 @@ DEVICE void normed_rows(const struct norm_args &n, int count, bool writes, float
     __syncthreads();
 }
 
-/* Returns whether this block writes normed rows for later operations, and prefetches the weights of the norm. */
+/* Returns whether this block writes the normed rows for later operations, and prefetches the weights of the norm. */
 DEVICE bool normed_writes(void) { return blockIdx.x == 0 && blockIdx.z == 0; }
 
 DEVICE void normed_prefetch(const struct norm_args &n)
@@ -106,8 +106,8 @@ DEVICE void normed_prefetch(const struct norm_args &n)
 /* norm_linear.cu: returns whether each block of a product can norm the rows itself. */
 bool normed_fits(const struct norm_args *norm, const struct linear_args *linear);
 
-/* linear.cu. product_cut returns the division of a product, and its grid; product_leaves_parts makes it one whose blocks leave
- * the sums of their slices, and returns false if the scratch is too small. */
+/* linear.cu. product_cut returns the division of a product, and its grid. product_leaves_parts changes the division so that
+ * blocks only store the sums of their slices; it returns false if the scratch is too small. */
 struct tile_cut product_cut(const struct cuda_context *context, const struct linear_args *a, dim3 *grid);
 bool product_leaves_parts(const struct cuda_context *context, const struct linear_args *a, int64_t tiles, struct tile_cut *cut);
 

@@ -1,8 +1,8 @@
 /* Small uploads: positions, slots, addresses of experts. The bytes are arguments of a launch, so the host's memory may change
- * at once, and no copy separates the launches before and after it: all of them may start early. */
+ * immediately, and no copy separates the launches before and after it: all of them may start early. */
 #include "kernels/cuda/cuda.h"
 
-/* The arguments of a launch may have 4 KiB in all. */
+/* The arguments of a launch are limited to 4 KiB in all. */
 enum { PUT_THREADS = 256, PUT_FEW = 256, PUT_SOME = 1024, PUT_MANY = 4080 };
 
 template <int BYTES> struct put_args {

@@ -9,7 +9,7 @@
 
 enum { WHOLE_THREADS = 512 };
 
-/* Returns float i of a head x after rotation: `turn` has cosine and sine of each pair. */
+/* Returns float i of a head x after rotation; `turn` contains cosine and sine of each pair. */
 DEVICE float rotated(const float *x, const float *turn, int half, int i)
 {
     if (i >= 2 * half)
@@ -19,7 +19,7 @@ DEVICE float rotated(const float *x, const float *turn, int half, int i)
     return i < half ? low * cosine - high * sine : high * cosine + low * sine;
 }
 
-/* Processes a head of q or of k (WHOLE: all heads, which share one norm) with THREADS threads. */
+/* Processes one head of q or of k (WHOLE: all heads, which share one norm) with THREADS threads. */
 template <bool WHOLE, int THREADS> DEVICE void qkv_part(const struct qkv_args &a, const int32_t *live)
 {
     SHARED_DYN(float, x);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(WHOLE_THREADS) qkv_whole_kernel(struct qkv_arg
     qkv_part<true, WHOLE_THREADS>(a, live);
 }
 
-/* Returns whether the norm is in place, over the rows that are rotated. */
+/* Returns whether the norm is in place, on the rows that are rotated. */
 static bool in_place(const struct norm_args *norm, const struct rope_args *rope)
 {
     return !norm->center && norm->in.address == rope->x.address && norm->out.address == rope->x.address &&

@@ -1,6 +1,6 @@
-/* Activations as integers, as formats.h defines them: one warp per block of 32 inputs, one lane per input, eight warps per
- * thread block. Every step but the maximum is local to a lane, so the bits are those of kernels/plain/quantise.h. The initial
- * sums, which only products on the host use, are not computed. */
+/* Quantises activations to integers, as formats.h specifies: one warp per block of 32 inputs, one lane per input, eight warps
+ * per thread block. Every step but the maximum is local to a lane, so the bits are those of kernels/plain/quantise.h. The
+ * initial sums, which only products on the host use, are not computed. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/weights.h"
 
@@ -17,7 +17,7 @@ __global__ void quantise_kernel(const float *in, int stride, int rows, int each,
     if (row >= rows || not_live(live, row / each) || (expert && expert[row] < 0))
         return;
     float x = i < inputs ? in[(int64_t)row * stride + i] : 0;
-    /* The bits of magnitudes, as integers, have the order of the magnitudes. */
+    /* As integers, the bits of magnitudes are ordered like the magnitudes. */
     uint32_t max = __reduce_max_sync(FULL_MASK, float_to_bits(x) & 0x7fffffffu);
     float m = float_from_bits(max);
     bool usual = m >= 0x1p-100f && max < 0x7f800000u;

@@ -1,4 +1,4 @@
-/* Tokens in the order of their logits, as integers whose maxima choose.cu and top.cu find. */
+/* Keys of tokens: integers in the order of the logits. choose.cu and top.cu search for the largest keys. */
 #ifndef MOE_KERNELS_CUDA_RANK_H
 #define MOE_KERNELS_CUDA_RANK_H
 
@@ -17,7 +17,7 @@ DEVICE rank_type rank_key(float logit, int token)
 
 DEVICE int token_of(rank_type key) { return RANK_TOKENS - 1 - (int)(key & (RANK_TOKENS - 1)); }
 
-/* Returns the largest key of a block of RANK_THREADS to all threads. */
+/* Returns the largest key of a block of RANK_THREADS threads to all threads. */
 DEVICE rank_type largest_key(rank_type key)
 {
     SHARED(rank_type, of_warp, RANK_THREADS / WARP);

@@ -1,18 +1,19 @@
-/* Operations that the device repeats by itself.
+/* Operations that the device repeats without the host.
  *
- * They are captured once. With a toolkit and a driver that have conditional nodes (CUDA 12.4) they are the body of a WHILE
- * node, whose last kernel looks at `more`: one launch then runs until that is 0, and the host only reads what comes out. With
- * older ones the captured graph is launched for each iteration.
+ * They are captured once. If toolkit and driver support conditional nodes (CUDA 12.4), the operations become the body of a
+ * WHILE node, whose last kernel reads `more`: one launch then runs until `more` is 0, and the host only reads the results. With
+ * older versions, the captured graph is launched once per iteration.
  *
- * Making a graph runnable takes longer than capturing it, so what the last loop had is kept (cuda_context.kept), and the next
- * one's operations are put into it, where they are of the same form. The graph with the WHILE node is kept as well, and the new
- * operations go into its own body: so the handle of its condition stays the one that its runnable was made with (dev_graph.h).
+ * Making a graph runnable takes longer than capturing it, so the runnable of the last loop is kept (cuda_context.kept), and
+ * updated with the operations of the next loop if they have the same form. The graph with the WHILE node is kept as well, and
+ * the new operations replace those of its own body, so that its condition keeps the handle with which the runnable was made
+ * (dev_graph.h).
  *
- * A condition that has no effect would let the node go on for ever, and nothing on the host could stop it. So repeat_kernel
- * counts the turns of a launch: when there is one after the end, or more than the ring has room for, it ends the launch with an
- * error, and ran_on says why.
+ * If setting the condition had no effect, the node would run forever, and the host could not stop it. So repeat_kernel counts
+ * the iterations of a launch: if one runs after the end, or if there are more iterations than fit into the ring, the kernel
+ * ends the launch with an error, and sets ran_on to report the reason.
  *
- * While operations of a loop are put, cuda_context.live says where the number of rows will be. */
+ * While the operations of a loop are captured, cuda_context.live is the address of the number of rows. */
 #include <new>
 
 #include "kernels/cuda/cuda.h"
@@ -25,7 +26,7 @@ struct turns {
 };
 
 struct cuda_kept {
-    dev_graph graph, body;               /* NULL where there is no WHILE node */
+    dev_graph graph, body;               /* NULL without a WHILE node */
     dev_condition condition;
     dev_runnable runnable;
     struct turns *turns;
@@ -35,7 +36,7 @@ struct cuda_loop {
     struct cuda_context *context;
     struct cuda_loop_body body;
     struct cuda_kept *own;
-    int failed;                          /* the first error of a launch among its operations; 0: none */
+    int failed;                          /* the first error of a launch while the loop was captured; 0: none */
 };
 
 __global__ void repeat_kernel(dev_condition condition, const int32_t *more, int32_t turns_max, struct turns *turns,

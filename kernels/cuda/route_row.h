@@ -1,6 +1,7 @@
 /* route_score and route_select of kernels/route.h for one row, by one warp, shared by the kernels of the router. Each slot
- * takes the best remaining expert: a lane scans its own experts ascending, then the lanes compare; the larger value wins, then
- * the lower expert, and a NaN loses. Sums are added in the contract's order, by every lane or by one. */
+ * selects the best remaining expert: a lane scans its own experts in ascending order, then the lanes compare the best of each;
+ * the larger value wins, then the lower expert, and a NaN loses. Sums are added in the contract's order, by every lane or by
+ * one. */
 #ifndef MOE_KERNELS_CUDA_ROUTE_ROW_H
 #define MOE_KERNELS_CUDA_ROUTE_ROW_H
 
@@ -8,7 +9,7 @@
 #include "kernels/plain/math.h"
 #include "kernels/plain/route.h"
 
-/* A row's shared memory: arrays of as many elements as there are experts. */
+/* A row's shared memory: arrays with one element per expert. */
 struct route_memory {
     float *share, *value, *group;
     int *natural, *chosen;
@@ -21,7 +22,7 @@ __host__ __device__ constexpr size_t route_bytes(int experts)
     return ((5 * sizeof(float) + 3) * (size_t)experts + 15) / 16 * 16;
 }
 
-/* Returns the arrays in memory that is aligned to 16 bytes; `share` is so, too. */
+/* Returns the arrays in a row's memory. The memory is aligned to 16 bytes, and so is `share`. */
 DEVICE struct route_memory route_memory_at(unsigned char *memory, int experts)
 {
     float *floats = (float *)memory;
@@ -31,7 +32,7 @@ DEVICE struct route_memory route_memory_at(unsigned char *memory, int experts)
             bytes, bytes + experts, bytes + 2 * experts};
 }
 
-/* Computes the scores of a row. Each lane adds all shares itself, four loads ahead of the sum. */
+/* Computes the scores of a row. Each lane adds all shares itself, and loads sixteen of them before it adds them. */
 DEVICE void score_row(const struct route_score_args &a, int64_t row, float *share)
 {
     const float *logits = device_pointer<float>(a.logits) + row * a.experts;
@@ -66,7 +67,7 @@ DEVICE void score_row(const struct route_score_args &a, int64_t row, float *shar
         score[i] = share[i] / sum;
 }
 
-/* Returns the index of the best value[] among those with left[]; -1: none is left. All lanes receive it. */
+/* Returns the index of the best value[e] with left[e] set; -1: none is left. All lanes receive it. */
 DEVICE int best_left(const float *value, const uint8_t *left, int count)
 {
     int best = -1;
@@ -88,7 +89,7 @@ DEVICE int best_left(const float *value, const uint8_t *left, int count)
     return best;
 }
 
-/* Removes the best from left[] and returns it. */
+/* Returns the index of the best value with left[] set, and clears left[] for it. */
 DEVICE int take_best(const float *value, uint8_t *left, int count)
 {
     int best = best_left(value, left, count);
@@ -127,7 +128,8 @@ DEVICE void keep_groups(const struct route_select_args &a, const uint8_t *mask, 
     __syncwarp();
 }
 
-/* Chooses the top_k by value under a mask (NULL: none) and the group limit, into index; returns their number. */
+/* Chooses the top_k experts by value, within a mask (NULL: none) and the group limit. Writes them to index and returns their
+ * number. */
 DEVICE int choose(const struct route_select_args &a, const uint8_t *mask, const struct route_memory &m, int *index)
 {
     int found = 0, size = a.groups > 1 ? a.experts / a.groups : 1;
@@ -173,7 +175,7 @@ DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, 
     return found;
 }
 
-/* Writes the slots of a row: `chosen` under substitution, else the natural choice without the experts that the mask forbids. */
+/* Writes the slots of a row: `chosen` with substitution, else the natural choice without the experts that the mask forbids. */
 DEVICE void write_choice(const struct route_select_args &a, int64_t row, const float *score, const uint8_t *mask,
                          bool substitute, int found, const struct route_memory &m)
 {

@@ -1,5 +1,5 @@
-/* kernels/route.h: route_shortlist. One block, one thread per expert: it adds its column, then counts the experts that rank
- * before it. */
+/* kernels/route.h: route_shortlist. One block, one thread per expert: each thread adds its column, then counts the experts that
+ * rank before its own. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/route.h"
 

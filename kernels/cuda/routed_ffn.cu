@@ -2,9 +2,9 @@
  * eight rows (route_row.h); the block that ends last groups all pairs (expert_group.h). The products of expert_ffn.cu follow.
  * Bits are those of the single operations, which compute slabs and rows whose memory does not fit.
  *
- * For 1 and 2 rows the router's product is in the same launch, after the norm of its input (norm_linear.cu). All blocks leave
- * the sums of their slices; the block that ends last adds them for all outputs, and routes. There is one ticket for all blocks:
- * tickets of units and then one for the units would take nearly as long as a launch. */
+ * For 1 and 2 rows, the same launch also computes the router's product, after the norm of its input (norm_linear.cu). All
+ * blocks store the sums of their slices; the block that ends last adds them for all outputs, and routes. All blocks share one
+ * ticket: one ticket per unit, and then one for the units, would take nearly as long as a launch. */
 #include "kernels/cuda/expert_group.h"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/route_row.h"
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) route_group_kernel(struct route
 
 static_assert((int)GROUP_THREADS == (int)TILE_THREADS, "the block of a product routes");
 
-/* Adds the slices of all outputs, a thread an output of a row, with several loads in flight. `parts` is that of tile_cut. */
+/* Adds the slices of all outputs, one thread per output of a row, with several loads in flight. Reads cut.parts. */
 template <int FORMAT> DEVICE void join_logits(const struct linear_args &a, const struct tile_cut &cut, int count)
 {
     enum { AHEAD = 16 };
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
     group_pairs(a.ffn, pairs, (int *)memory, live);
 }
 
-/* Returns the shared memory of a block that routes `rows` rows: for these first and then for grouping. */
+/* Returns the bytes of shared memory of a block that routes `rows` rows, and afterwards groups pairs in the same memory. */
 static size_t shared_bytes(const struct routed_ffn_args *a, int rows)
 {
     const size_t route = (size_t)rows * route_bytes(a->select.experts);

@@ -56,7 +56,7 @@ bool slab_need(struct queue *queue, struct buffer *buffer, size_t bytes)
     return !error;
 }
 
-/* ---- weights: a warp a step of 64 inputs of a unit, through shared memory, so that it writes rows of 128 bytes ---- */
+/* ---- weights: one warp per step of 64 inputs of a unit, through shared memory, so that it writes rows of 128 bytes ---- */
 
 template <int FORMAT> DEVICE void weight_values(const typename weights<FORMAT>::raw &raw, int s, int half, int j, float *low,
                                                 float *high)
@@ -69,7 +69,7 @@ template <int FORMAT> DEVICE void weight_values(const typename weights<FORMAT>::
     }
 }
 
-/* Returns a part (first or second bf16 of the split) of two floats. */
+/* Returns one part (the first or second bf16 of the split) of two floats. */
 DEVICE uint32_t pair_of_part(float low, float high, int part)
 {
     uint32_t first = narrow_bf16(low, high);
@@ -132,7 +132,7 @@ void slab_unpack(struct queue *queue, enum weight_format format, int piece, cons
 #undef UNPACK
 }
 
-/* ---- activations: a thread two neighbours of a row ---- */
+/* ---- activations: one thread per two neighbours of a row ---- */
 
 __global__ void slab_split_kernel(struct slab_rows from, int width, uint32_t *to)
 {

@@ -1,19 +1,20 @@
-/* Products of a SLAB (kernels/linear.h) as a library's matrix products (gemm.h), and what both operations share for that.
+/* Products of a SLAB (kernels/linear.h) as a library's matrix products (gemm.h), and the code that linear and expert_ffn share
+ * for slabs.
  *
- *     weights      unpacked to bf16 [outputs][inputs], a matrix at a time, for the units of kernels/formats.h are not a matrix
- *                  that a library takes. bf16 and mxfp4 as they are; f16, fp8, q4_k and q6_k as two bf16, to nearest each: a
- *                  product for the first, one more for the second into the same sums
- *     activations  as two bf16, to nearest each, in rows of their own: 2i and 2i + 1
- *     sums         of rows 2i and 2i + 1 are added at the end, then what the contract says of bias, scale and out
+ *     weights      unpacked to bf16 [outputs][inputs], one matrix at a time, because the library does not read the units of
+ *                  kernels/formats.h. bf16 and mxfp4 are exact; f16, fp8, q4_k and q6_k become two bf16, each rounded to
+ *                  nearest: one product for the first, and one more for the second, added to the same sums
+ *     activations  as two bf16, each rounded to nearest, in separate rows: 2i and 2i + 1
+ *     sums         of rows 2i and 2i + 1 are added at the end, then bias, scale and out are applied as the contract specifies
  *
- * So nothing of a weight in bf16, f16 or mxfp4 is lost, and of other numbers 2^-18 of them at most: no more than a tensor core
- * cuts from a long chain of sums. q8, q4 and f32 keep to tiles (tile.h), as their contracts promise the host's bits.
+ * So weights in bf16, f16 and mxfp4 are exact, and other numbers lose at most 2^-18 of their value: no more than a tensor core
+ * truncates in a long chain of sums. q8, q4 and f32 are computed by tiles (tile.h), as their contracts promise the host's bits.
  *
- * Bits: all numbers that a product of gemm.h depends on follow from the slab's own rows: how many they are, shapes, and how
- * they are routed. That is why a slab is whole or is none.
+ * Bits: all sizes that a product of gemm.h depends on follow from the slab's own rows: their number, the shapes, and their
+ * routing. This is why a slab is never divided.
  *
- * Memory for it is taken when the first slab comes, and kept: the unpacked weights and the sums of experts to `room` bytes
- * each, but of one expert and one item at least. */
+ * Its memory is allocated when the first slab is computed, and kept: up to `room` bytes each for the unpacked weights and the
+ * sums of experts, but at least enough for one expert and one item. */
 #ifndef MOE_KERNELS_CUDA_SLAB_H
 #define MOE_KERNELS_CUDA_SLAB_H
 
@@ -28,16 +29,17 @@ struct slab {
     struct buffer weights, in, sums, lists;
 };
 
-/* Matrices to unpack, one after the other, of `units` units each: 32 * units outputs and `width` inputs. */
+/* Matrices to unpack, one after the other, of `units` units each: 32 * units outputs and `inputs` inputs. */
 struct slab_matrices {
-    uint64_t address;                /* of the one packed matrix; 0: matrix i is at table[list[i]] + offset */
+    uint64_t address;                /* of the only packed matrix; 0: matrix i is at table[list[i]] + offset */
     const uint64_t *table;
     const int32_t *list;
     size_t offset;
     int count, units, inputs;
 };
 
-/* Floats that become rows of a product: row i is row list[i] / each of x, zeros where list[i] < 0; without a list row i. */
+/* Floats that become rows of a product: row i is row list[i] / each of x, or zeros if list[i] < 0; without a list, row i is row
+ * i of x. */
 struct slab_rows {
     const float *x;
     int64_t stride;
@@ -45,12 +47,12 @@ struct slab_rows {
     int each, rows, inputs;
 };
 
-/* Returns NULL, with the reason, if the device has no products of gemm.h; an operation with a slab is then computed by tiles.
- */
+/* Returns NULL, with the reason, if the device has no library for gemm.h; an operation with a slab is then computed by
+ * tiles. */
 struct slab *slab_open(dev_stream stream, size_t room, char *why, size_t why_room);
 void slab_close(struct slab **slab);
 
-/* Returns whether rows of a slab are multiplied by the library: it is open, and the format is not left to tiles. */
+/* Returns whether the library multiplies the rows of a slab: it is open, and the format is not left to tiles. */
 bool slab_takes(const struct queue *queue, bool slab, enum weight_format format);
 
 /* Grows a buffer of the slab to `bytes` bytes. Returns false on failure, which dev_wait then reports. */

@@ -1,10 +1,10 @@
-/* kernels/expert_ffn.h for a slab. The host reads how its rows are routed, once a layer, and groups them: a library requires
- * sizes. (Its products of groups take sizes from the host as well, and their sums in bf16 alone.)
+/* kernels/expert_ffn.h for a slab. The host reads the routing of its rows once per layer, and groups the rows, because a
+ * library requires sizes. (Its products of groups also require sizes from the host, and round sums to bf16.)
  *
- * An ITEM is SLAB_ITEM pairs (row * slots + slot) that want the same expert, in ascending order, the last of an expert filled
- * up with rows of zeros; where there is one expert, all pairs. Items are all alike, so one call of the library multiplies
- * those of many experts. A BATCH is as many items in a row as fit into the slab's memory, with the experts that they want:
- * their gate and up are unpacked and multiplied, then their down. */
+ * An ITEM is SLAB_ITEM pairs (row * slots + slot) that request the same expert, in ascending order; the last item of an expert
+ * is padded with rows of zeros. With a single expert, one item contains all pairs. All items have the same size, so one call of
+ * the library multiplies those of many experts. A BATCH is as many consecutive items as fit into the slab's memory, with their
+ * experts: gate and up are unpacked and multiplied, then down. */
 #include <stdlib.h>
 
 #include "kernels/cuda/slab.h"
@@ -13,7 +13,7 @@
 
 enum { SLAB_ITEM = 64, BATCH_ITEMS = 512, JOIN_THREADS = 128 };
 
-/* inner = glu(gate, up) of a pair: a thread an inner width. */
+/* Computes inner = glu(gate, up) of a pair: one thread per inner width. */
 __global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)
 {
     in_turn();
@@ -31,7 +31,7 @@ __global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums,
     device_pointer<float>(a.inner)[(int64_t)pair * a.inner_width + i] = plain_glu(a.glu, gate, up, a.limit, a.alpha);
 }
 
-/* partial of a pair: a thread an output. */
+/* Computes partial of a pair: one thread per output. */
 __global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)
 {
     in_turn();
@@ -46,22 +46,22 @@ __global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, in
     device_pointer<float>(a.partial)[(int64_t)pair * a.hidden + o] = y;
 }
 
-/* One of the two products of all items. */
+/* The shape of one of the two products (gate and up, or down) of all items. */
 struct half {
     enum weight_format format;
     int units, inputs, width, outputs;
 };
 
-/* Offsets on the device where each list begins: pointers of items into their batch for both products, then their pairs and
- * experts. */
+/* Items and their pairs. On the device: for both products, pointers of items into their batch; then pairs and experts. The
+ * lists here are the host's copies. */
 struct grouping {
     int items, rows, experts;            /* rows of an item; number of selected experts */
     uint64_t *pointer[2][3];             /* [items] each: in, weight, sums */
-    int32_t *pair;                       /* [items][rows], -1: none */
+    int32_t *pair;                       /* [items][rows], -1: padding */
     int32_t *expert;                     /* [experts] ascending */
-    int32_t *own;                        /* [items] index in expert; on the host only */
+    int32_t *own;                        /* [items] index of the item's expert in `expert`; on the host only */
     void *memory;
-    size_t bytes;                        /* size of the device's part */
+    size_t bytes;                        /* size of the part that is copied to the device */
 };
 
 static struct half half_of(enum weight_format format, int units, int inputs)
@@ -143,7 +143,7 @@ static int batch_items(const struct grouping *all, const struct half *half, size
     return items;
 }
 
-/* Allocates memory for the largest batch, and computes the addresses of each item's matrices in it. */
+/* Allocates memory for the largest batch, and computes the addresses of each item's matrices in that memory. */
 static bool pair_items(struct queue *queue, const struct grouping *all, const struct half *half)
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
@@ -203,7 +203,7 @@ static void run_half(struct queue *queue, const struct expert_ffn_args *a, const
         LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, pairs);
 }
 
-/* Returns the host's copy of the routing; NULL: there is none, or the download failed and sets `error`. */
+/* Returns the host's copy of the routing; NULL: the routing is not given, or the download failed and sets `error`. */
 static int32_t *routing(struct queue *queue, const struct expert_ffn_args *a, int *error)
 {
     size_t bytes = (size_t)a->rows * (size_t)a->slots * sizeof(int32_t);

@@ -1,28 +1,28 @@
-/* The one product of a unit of weights with some rows, for every kernel that has weights and for every number of rows.
+/* The product of a unit of weights with some rows, for all kernels with weights and for any number of rows.
  *
  *     sums[i][o] = sum over k of weight[o][k] * x[row[i]][k],  o < 32, i < count
  *
- * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each on their way into registers (a STEP), and after
- *     them the two steps after it on their way into the second-level cache. Rows are at most TILE_TOKENS_MAX; how many there
- *     are is known when the kernel runs, and decides there how much is computed: one kernel serves 1 row, 2, 8 and 16. A launch
- *     of at most TILE_FEW rows has a kernel of its own (FEW), with the sums of one tile of columns in place of six: it needs
- *     fewer registers, so more of its blocks fit on a processor. Its bits are the same.
+ * BLOCK of 256 threads, one unit per block: each of 8 warps has 4 KB of bf16 weights in flight to registers (a STEP), and the
+ *     two following steps in flight to the second-level cache. There are at most TILE_TOKENS_MAX rows. Their number is known
+ *     only when the kernel runs, and determines there how much is computed: one kernel serves 1 row, 2, 8 and 16. A launch of
+ *     at most TILE_FEW rows uses a separate kernel (FEW), with the sums of one tile of columns instead of six: it needs fewer
+ *     registers, so more of its blocks fit on a multiprocessor. Its bits are the same.
  *
- * bf16, f16, fp8, mxfp4, q4_k, q6_k: tensor cores. An activation is the sum of three bf16 (its first, second and third 8 bits:
- *     exact), and each of them is a COLUMN of its own: 3i, 3i + 1, 3i + 2 of tiles of 8. So f32 activations meet the weights
- *     unrounded, and one token needs no more products than a tile has room for. Inputs are cut into SLICES at borders that the
- *     shape alone fixes; a slice is one warp's chain of products from 0, ascending, whose three columns are added as
- *     first + (second + third); slices are added ascending (fp8: by fma with the scale of the 128 inputs that a slice is).
- *     A unit's slices may be spread over several blocks (linear.cu): each leaves the sums of its slices in device memory, and
- *     the one that ends last adds them all, in the same order: how many blocks there are shows in no bit.
- *     A column's sums depend on that column and on the weights only, so neither the tile a row is in nor its neighbours
- *     show in its bits. Slices are short because the tensor core cuts where an fma would round.
- *     A warp asks for the activations of a step before it asks for the weights, two neighbours a lane, and lays their columns
- *     out in its part of shared memory while the weights come: after the weights there is nothing but products.
+ * bf16, f16, fp8, mxfp4, q4_k, q6_k: tensor cores. An activation is the exact sum of three bf16 (its first, second and third 8
+ *     bits), each of which is a separate COLUMN: 3i, 3i + 1, 3i + 2 of tiles of 8. So f32 activations are multiplied with the
+ *     weights unrounded, and the columns of one token fit into one tile. Inputs are divided into SLICES at borders that the
+ *     shape alone determines; a slice is one warp's chain of products from 0, ascending, whose three columns are added as first
+ *     + (second + third); slices are added in ascending order (fp8: by fma with the scale of the 128 inputs that form a slice).
+ *     A unit's slices may be distributed over several blocks (linear.cu): each block stores the sums of its slices in device
+ *     memory, and the block that ends last adds all of them in the same order, so the number of blocks changes no bit.
+ *     A column's sums depend on that column and on the weights only, so neither a row's tile nor the other rows of the tile
+ *     change its bits. Slices are short because the tensor core truncates where an fma would round.
+ *     A warp starts to load the activations of a step, two neighbours per lane, before the weights, and stores their columns
+ *     in its part of shared memory while the weights are in flight: only products remain after the weights have arrived.
  * q8, q4: tensor cores on integers, which is exact: a block of 32 inputs is a sum of products of integers below 2^24. Blocks
- *     are joined one by one as formats.h has it: so the host's bits.
- * f32: fused multiply-adds in the order of linear.h, a lane an output: the host's bits. Such models are for checking, not for
- *     speed. */
+ *     are joined one by one as formats.h specifies, so the bits are the host's.
+ * f32: fused multiply-adds in the order of linear.h, one lane per output: the host's bits. Such models are for checking, not
+ *     for speed. */
 #ifndef MOE_KERNELS_CUDA_TILE_H
 #define MOE_KERNELS_CUDA_TILE_H
 
@@ -31,8 +31,8 @@
 enum { TILE_THREADS = 256, TILE_WARPS = 8, TILE_BLOCKS = 4, TILE_PARTS = 3, TILE_TOKENS_MAX = 16, TILE_FEW = 2, TILE_SOME = 8,
        TILE_TILES = TILE_TOKENS_MAX * TILE_PARTS / 8 };
 
-/* Words between columns where a warp stores activations: the pairs of inputs of a step, and two more, so that lanes that read
- * together read from different banks. */
+/* Words between columns in which a warp stores activations: the pairs of inputs of a step, and two more, so that lanes that
+ * read at the same time read from different banks. */
 enum { TILE_PITCH = STEP_INPUTS_MMA / 2 + 2 };
 
 __host__ __device__ constexpr bool tile_quantised(int format) { return format == FORMAT_Q8 || format == FORMAT_Q4; }
@@ -43,13 +43,13 @@ __host__ __device__ constexpr int tile_columns(int rows)
     return rows <= TILE_FEW ? 8 : rows <= TILE_SOME ? 24 : 8 * TILE_TILES;
 }
 
-/* A kernel's shared memory; the terms follow, tile_terms per warp. */
+/* A kernel's shared memory; the terms follow, tile_terms floats per warp. */
 struct tile_memory {
     float sums[TILE_TOKENS_MAX * UNIT_OUTPUTS];
     int row[TILE_TOKENS_MAX];
 };
 
-/* Floats of shared memory for a warp's operands and results, when no item has more than `rows` rows. */
+/* Returns the floats of shared memory for a warp's operands and results, when no item has more than `rows` rows. */
 __host__ __device__ constexpr int tile_terms(int format, int rows)
 {
     return format == FORMAT_F32 ? 0 : tile_quantised(format) ? TILE_BLOCKS * 8 * UNIT_OUTPUTS : tile_columns(rows) * TILE_PITCH;
@@ -60,13 +60,15 @@ static inline size_t tile_bytes(int format, int rows)
     return sizeof(struct tile_memory) + (size_t)(TILE_WARPS * tile_terms(format, rows)) * sizeof(float);
 }
 
-/* Returns whether a format has a separate kernel for at most TILE_FEW rows. Three of its blocks fit on a multiprocessor. */
+/* Returns whether a format has a separate kernel for at most TILE_FEW rows. Three blocks of such a kernel fit on a
+ * multiprocessor. */
 __host__ __device__ constexpr bool tile_has_few(int format)
 {
     return format != FORMAT_F32 && format != FORMAT_F16 && !tile_quantised(format);
 }
 
-/* Returns whether the kernel has a single tile of columns. fp8 has not on Blackwell, where three blocks would spill. */
+/* Returns whether the kernel computes a single tile of columns. On Blackwell the kernel of fp8 does not: three of its blocks
+ * would spill registers. */
 __host__ __device__ constexpr bool tile_is_few(int format, bool few)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -76,8 +78,8 @@ __host__ __device__ constexpr bool tile_is_few(int format, bool few)
 #endif
 }
 
-/* Minimum number of blocks that fit on a processor: the most that registers of all supported architectures allow without
- * spills. */
+/* Returns the minimum number of blocks that fit on a multiprocessor: the most that the registers of all supported architectures
+ * permit without spills. */
 template <int FORMAT, bool FEW> __host__ __device__ constexpr int tile_resident(void)
 {
     return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) || tile_is_few(FORMAT, FEW) ? 3 : 2;
@@ -89,13 +91,14 @@ template <int FORMAT, bool FEW> __host__ __device__ constexpr int tile_tiles(voi
     return tile_is_few(FORMAT, FEW) ? 1 : (int)TILE_TILES;
 }
 
-/* How the products of a launch are divided. */
+/* Describes how the products of a launch are divided. */
 struct tile_cut {
     int rows;                           /* max rows of a tile, as passed to tile_bytes */
     int width, slices;                  /* inputs of a slice; slices of a block: all of a unit, or rounds of warps */
-    float *parts;                       /* the sums of slices, [unit of a tile][slice][row][32 outputs]; NULL: not spread */
-    unsigned *tickets;                  /* [unit of a tile] counters of finished blocks; zeros before and after a launch. NULL:
-                                         * parts are left for the kernel to join */
+    float *parts;                       /* the sums of slices, [unit of a tile][slice][row][32 outputs]; NULL: not
+                                         * distributed */
+    unsigned *tickets;                  /* [unit of a tile] counters of finished blocks; zeros before and after a launch.
+                                         * NULL: the kernel joins the parts itself */
 };
 
 /* A narrow matrix has fewer units than a GPU needs blocks: its slices are shorter, so that more blocks can share them. */
@@ -110,21 +113,21 @@ static inline int tile_width(int format, int inputs, int units)
     return format == FORMAT_FP8 ? FP8_BLOCK_INPUTS : each * STEP_INPUTS_MMA;
 }
 
-/* Returns the division in which a block has all slices of a unit. */
+/* Returns the division in which one block computes all slices of a unit. */
 static inline struct tile_cut tile_whole(int format, int inputs, int rows)
 {
     return {rows, tile_width(format, inputs, TILE_NARROW), inputs, nullptr, nullptr};
 }
 
 struct tile_in {
-    const float *x;                     /* rows of stride floats; not for q8 and q4 */
+    const float *x;                     /* rows at this stride, in floats; not for q8 and q4 */
     const struct quantised *quantised;  /* rows of quantised_blocks(inputs) */
     int64_t stride;
     int inputs, count;                  /* rows of this tile */
     bool asks;                          /* prefetches weights; false: another block does */
 };
 
-/* Inputs of a warp's step. */
+/* Returns the number of inputs in a warp's step. */
 template <int FORMAT> __host__ __device__ constexpr int tile_step(void)
 {
     return FORMAT == FORMAT_F32 ? BLOCK_INPUTS : tile_quantised(FORMAT) ? TILE_BLOCKS * BLOCK_INPUTS : STEP_INPUTS_MMA;
@@ -146,14 +149,14 @@ template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs
         prefetch(unit + from, to - from);
 }
 
-/* Prefetches the first step of each warp as soon as weights are known: 32 KB a block, so that the blocks of a processor
- * together leave room in the cache for later prefetches. */
+/* Prefetches the first step of each warp as soon as the address of the weights is known: 32 KB per block, so that all blocks of
+ * a multiprocessor together leave room in the cache for later prefetches. */
 template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs, const struct tile_cut &cut, int slice)
 {
     tile_ask<FORMAT>(unit, inputs, tile_first<FORMAT>(cut, slice));
 }
 
-/* Puts a warp's product, for outputs 4g .. 4g+3 and columns 2t and 2t + 1 of a tile, into terms [column][32]. */
+/* Stores a warp's product, for outputs 4g .. 4g+3 and columns 2t and 2t + 1 of a tile, in terms [column][32]. */
 DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
 {
     float4 *even = (float4 *)(terms + 2 * t * UNIT_OUTPUTS + 4 * g), *odd = even + UNIT_OUTPUTS / 4;
@@ -161,16 +164,16 @@ DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }
 
-/* Loads a lane's activations of a step: two neighbours of each row, zeros after the last input. `left`: inputs from the first
- * of the two on. */
+/* Loads a lane's activations of a step: two neighbours of one row, zeros after the last input. `left`: number of inputs from
+ * the first of the two on. */
 DEVICE void tile_pair(const float *x, int left, float (&pair)[2])
 {
     pair[0] = left > 0 ? x[0] : 0;
     pair[1] = left > 1 ? x[1] : 0;
 }
 
-/* Stores the columns of up to N rows where the lanes of the products read them: `word` is the lane's address of the first row's
- * first column. */
+/* Stores the columns of up to N rows at the addresses from which the lanes of the products read them: `word` is the lane's
+ * address of the first row's first column. */
 template <int N> DEVICE void tile_put(float *word, int count, const float (&pair)[N][2])
 {
     UNROLL for (int n = 0; n < N; n++)
@@ -195,7 +198,7 @@ DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, 
 }
 
 /* Computes the chain of one slice, inputs first .. end-1, with the warp's part of shared memory. Lane l writes the word that
- * lane l / 8 of the group of four reads as its (l % 8)th. */
+ * lane l / 8 of the group of four reads as its (l % 8)th word. */
 template <int FORMAT, int TILES>
 DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int width, const int *row, int first, int end,
                        float *part, float (&acc)[TILES][2][4])
@@ -255,8 +258,8 @@ template <int FORMAT> DEVICE float tile_add(const unsigned char *unit, int slice
     return fmaf(((const float *)(unit + (size_t)slice * FP8_BLOCK_BYTES))[lane_id()], sum, total);
 }
 
-/* In grids (units, tiles, blocks of a unit): the block's first slice, and its index in parts and tickets. Recomputed at each
- * use to save registers. */
+/* For grids (units, tiles, blocks of a unit): return the block's first slice, its index in tickets, and its address in parts.
+ * Recomputed at each use to save registers. */
 DEVICE int spread_slice(const struct tile_cut &cut) { return (int)blockIdx.z * cut.slices; }
 DEVICE int64_t spread_tile(void) { return (int64_t)blockIdx.y * gridDim.x + blockIdx.x; }
 DEVICE float *spread_parts(const struct tile_cut &cut, int slices)
@@ -264,8 +267,8 @@ DEVICE float *spread_parts(const struct tile_cut &cut, int slices)
     return cut.parts + spread_tile() * slices * cut.rows * UNIT_OUTPUTS;
 }
 
-/* Returns whether this block is the last of the `blocks` that share a ticket; then it sees what the others wrote. All threads
- * receive the result. */
+/* Returns whether this block is the last of the `blocks` that share a ticket; that block sees all that the others wrote. All
+ * threads receive the result. */
 DEVICE bool spread_last(unsigned *ticket, unsigned blocks)
 {
     SHARED(int, last, 1);
@@ -426,8 +429,8 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD, false> {
     }
 };
 
-/* TILE_LAUNCH(kernel, format, rows, few, grid, stream, args...): kernel<FORMAT, FEW> for a format and a maximum of rows per
- * tile that are known at the call. few: tiles of at most TILE_FEW rows use the kernel made for them. */
+/* TILE_LAUNCH(kernel, format, rows, few, grid, stream, args...): launches kernel<FORMAT, FEW> for a format and a maximum of
+ * rows per tile that are known at the call only. few: tiles of at most TILE_FEW rows use the kernel compiled for them. */
 #define TILE_LAUNCH_AS(kernel, F, rows, few, grid, stream, ...)                                                              \
     case F:                                                                                                                  \
         if ((few) && (rows) <= TILE_FEW)                                                                                     \

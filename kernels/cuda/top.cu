@@ -1,12 +1,12 @@
 /* kernels/top.h in two launches of blocks of 256 threads.
  *
- * top_chunk: a block a chunk of a row. A thread is a lane of the contract, with eight tokens in registers: so the block has its
- * 8 KB in flight at once, and they are read once. Maximum and sum by halves in shared memory, as the contract orders them; then
- * the chunk's k best, a maximum over the block each.
+ * top_chunk: one block per chunk of a row. A thread is a lane of the contract, with eight tokens in registers: so the 8 KB of a
+ * block are in flight at once, and are read once. Maximum and sum are reduced by halves in shared memory, in the contract's
+ * order; then the chunk's k best tokens are found, each as a maximum over the block.
  *
- * top_row: a block a row. The first thread joins the chunks' sums in their order; then all look k times for the largest of what
- * the chunks' lists, each in order, begin with. A thread has two of the at most 512 lists. Keys are all different, so that no
- * order of maxima matters. */
+ * top_row: one block per row. The first thread joins the chunks' sums in their order; then all threads find, k times, the
+ * largest of the first remaining keys of the chunks' sorted lists. Each thread owns two of the at most 512 lists. Keys are all
+ * different, so the order of maxima does not matter. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/rank.h"
 #include "kernels/plain/math.h"
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args
 __global__ void __launch_bounds__(RANK_THREADS) top_row_kernel(struct top_args a, int chunks, const int32_t *live)
 {
     in_turn();
-    SHARED(float, of_row, 3);                               /* maximum, sum, its logarithm */
+    SHARED(float, of_row, 3);                               /* the row's maximum, sum, and logarithm of the sum */
     int64_t row = blockIdx.x;
     const struct top_chunk *chunk = chunks_of(a, chunks) + row * chunks;
     const rank_type *keys = keys_of(a) + row * chunks * a.k;

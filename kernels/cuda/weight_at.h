@@ -1,5 +1,5 @@
-/* One weight of a unit (kernels/formats.h), of any format, exactly as matrix_at returns it, for code that reads weights one at
- * a time. */
+/* One weight of a unit (kernels/formats.h), of any format, exactly as matrix_at returns it, for code that reads weights one by
+ * one. */
 #ifndef MOE_KERNELS_CUDA_WEIGHT_AT_H
 #define MOE_KERNELS_CUDA_WEIGHT_AT_H
 
@@ -20,7 +20,7 @@ DEVICE float quantised_at(const unsigned char *block, int scales, int o, int byt
     return half_at(block + scales + o * 2) * (float)byte;
 }
 
-/* Weight [o][k] of a unit, o < 32. */
+/* Returns weight [o][k] of a unit, o < 32. */
 DEVICE float weight_at(enum weight_format format, const unsigned char *unit, int o, int k)
 {
     int i = k % BLOCK_INPUTS;

@@ -1,16 +1,17 @@
-/* Weights of a unit (kernels/formats.h) as A fragments of the tensor core, turned to bf16 in registers.
+/* Weights of a unit (kernels/formats.h) as A fragments of the tensor core, converted to bf16 in registers.
  *
  * A unit has 32 outputs: two tiles of 16. Lane (g = lane / 4, t = lane % 4) reads 16 or 8 bytes of outputs 4g .. 4g+3, so that
- * a warp's load is one run of 512 or 256 bytes and nothing is rearranged for a GPU: row g of tile i is output 4g + 2i, row
- * g + 8 is 4g + 2i + 1. A step is 64 inputs, four products of 16; which inputs meet in which position is the format's own
- * choice (`input`), alike for weights and activations, and fixed.
+ * a warp's load is one contiguous range of 512 or 256 bytes, and files need no other layout for a GPU: row g of tile i is
+ * output 4g + 2i, row g + 8 is 4g + 2i + 1. A step is 64 inputs, four products of 16. Each format defines which inputs are in
+ * which position (`input`), the same for weights and activations.
  *
- * A weight that has more than the 8 bits of a bf16 is a sum of PIECES, each exact: f16 of 2, q4_k and q6_k of 3. Each piece is
- * one more product into the same sum, in that order. fp8 is its code; its scale is applied to the sum of 128 inputs.
+ * A weight with more than the 8 significant bits of a bf16 is a sum of PIECES, each exact: f16 of 2, q4_k and q6_k of 3. Each
+ * piece is one more product added to the same sum, in that order. fp8 is its code; its scale is applied to the sum of 128
+ * inputs.
  *
- * Each struct has:  raw, what a lane holds of a step;  load, of the step that begins at input `first`, zeros after the last;
- * input, the first of the two neighbouring inputs in place (s, half) of lane t;  pair, the two weights there, of output
- * 4g + j. */
+ * Each struct has:  raw, the part of a step that a lane holds;  load, which loads the step that begins at input `first`, zeros
+ * after the last input;  input, the first of the two neighbouring inputs in place (s, half) of lane t;  pair, the two weights
+ * in that place, of output 4g + j. */
 #ifndef MOE_KERNELS_CUDA_WEIGHTS_H
 #define MOE_KERNELS_CUDA_WEIGHTS_H
 
@@ -39,7 +40,7 @@ DEVICE uint32_t pair_of_floats(float low, float high)
     return float_to_bits(low) >> 16 | (float_to_bits(high) & 0xffff0000u);
 }
 
-/* unit_bytes of formats.h, for both sides. */
+/* Returns unit_bytes of formats.h, on host and device. */
 static __host__ __device__ constexpr size_t unit_bytes_of(int format, int inputs)
 {
     size_t n = (size_t)inputs;
@@ -52,10 +53,10 @@ static __host__ __device__ constexpr size_t unit_bytes_of(int format, int inputs
 #undef UNIT_BYTES
 }
 
-/* quantised_blocks of formats.h. */
+/* Returns quantised_blocks of formats.h. */
 DEVICE int input_blocks(int inputs) { return (inputs + BLOCK_INPUTS - 1) / BLOCK_INPUTS; }
 
-/* Inputs of a step of a unit. */
+/* Returns the number of inputs in a step of a unit. */
 static __host__ __device__ constexpr int woven_step(int format)
 {
 #define STEP_OF(NAME, name, kind, step, block, bytes) case FORMAT_##NAME: return step;
@@ -66,7 +67,7 @@ static __host__ __device__ constexpr int woven_step(int format)
 #undef STEP_OF
 }
 
-/* Weight `input` of output o of a unit of a woven format. */
+/* Returns weight `input` of output o of a unit of a woven format. */
 template <int FORMAT> DEVICE float woven_at(const unsigned char *unit, int o, int input)
 {
     constexpr int step = woven_step(FORMAT);
@@ -110,7 +111,7 @@ template <> struct weights<FORMAT_F16> {
     }
 };
 
-/* The codes without a scale. A code's exponent and fraction at the bit positions of an f32 make that code times 2^-120. */
+/* The codes without a scale. Exponent and fraction of a code, at the bit positions of an f32, form the code times 2^-120. */
 template <> struct weights<FORMAT_FP8> {
     enum { PIECES = 1 };
     struct raw { uint2 w[8]; };
@@ -223,7 +224,7 @@ template <> struct weights<FORMAT_Q6_K> {
     }
 };
 
-/* Both tiles' fragments of product s of a step. */
+/* Computes both tiles' fragments of product s of a step. */
 template <int FORMAT>
 DEVICE void weight_fragments(const typename weights<FORMAT>::raw &r, int s, int piece, uint32_t (&a)[2][4])
 {
