@@ -22,13 +22,13 @@
 
 enum cache_format { CACHE_F32, CACHE_F16, CACHE_BF16, CACHE_Q8, CACHE_FORMATS };
 
-/* Returns the bytes of one number in the cache, without a share in its row's scale. */
+/* Returns the bytes of one number in the cache; the scale of its row is not included. */
 static inline size_t cache_size(enum cache_format format) { return format == CACHE_F32 ? 4 : format == CACHE_Q8 ? 1 : 2; }
 
 /* Returns the bytes of the scale of a row. */
 static inline size_t cache_scale(enum cache_format format) { return format == CACHE_Q8 ? sizeof(float) : 0; }
 
-/* Returns where the scales of a cache of `rows` rows begin, in bytes. */
+/* Returns the offset in bytes of the scales in a cache of `rows` rows. */
 static inline size_t cache_scales(enum cache_format format, size_t rows, size_t width)
 {
     return (rows * width * cache_size(format) + 3) / 4 * 4;
@@ -65,9 +65,9 @@ struct kv_write_args {
     int rows, kv_heads, head_dim, value_dim, capacity, stride, shared_width, shared_stride;
 };
 
-/* All steps between a layer's projections and its attention in one operation. The result has the same bits as the members in
- * turn, except that in_k of `write` is undefined afterwards.
- * q_norm, k_norm  address of weight 0: none;   clamp  limit 0: none;   q_rope, k_rope, write  of the same rows */
+/* All steps between a layer's projections and its attention in one operation. The result is bit-identical to the members one
+ * after the other, except that in_k of `write` is undefined afterwards.
+ * q_norm, k_norm  address of weight 0: none;   clamp  limit 0: none;   q_rope, k_rope and write process the same rows */
 struct qkv_args {
     struct norm_args q_norm, k_norm;
     struct clamp_args clamp;

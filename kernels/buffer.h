@@ -20,7 +20,7 @@ static inline struct buffer buffer_part(struct buffer whole, uint64_t offset, ui
     return (struct buffer){whole.address + offset, bytes};
 }
 
-/* Returns the distance between adjacent rows; a stride of 0 means rows without a gap. */
+/* Returns the distance between adjacent rows; a stride of 0 means contiguous rows. */
 static inline int row_stride(int stride, int width) { return stride ? stride : width; }
 
 #endif

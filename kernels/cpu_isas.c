@@ -1,5 +1,6 @@
-/* The run-time choice of cpu.h, compiled once and for the plain processor. The makefile says which sets this build has, best
- * first: CPU_ISAS is SET(amx) SET(avx512vnni) ... SET(plain), or what the machine can run of it. */
+/* The run-time choice of cpu.h, compiled only once, for every processor of the architecture. The makefile defines the sets of
+ * this build, best first: CPU_ISAS is SET(amx) SET(avx512vnni) ... SET(plain), or only those of them that this machine
+ * supports. */
 #include <stddef.h>
 
 #include "kernels/cpu/cpu.h"
@@ -16,7 +17,8 @@ static int has_plain(void) { return 1; }
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Not a name that every compiler's __builtin_cpu_supports knows. Systems that save AVX's registers save what it needs. */
+/* Reads cpuid, because not every compiler's __builtin_cpu_supports knows "f16c". Systems that save AVX's registers also support
+ * F16C. */
 static int has_f16c(void)
 {
     unsigned eax, ebx, ecx = 0, edx;
@@ -34,7 +36,7 @@ static int has_avx512(void)
 
 static int has_avx512vnni(void) { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
-/* Linux lets a process use the registers of tiles when it has asked once; its threads inherit that. */
+/* Requests the tile registers for the process, which Linux requires once; threads inherit the permission. */
 __attribute__((unused)) static int has_amx(void)
 {
     enum { REQUEST = 0x1023, TILE_DATA = 18, BF16_TILE_INT8 = 1 << 22 | 1 << 24 | 1 << 25, GFNI = 1 << 8 };

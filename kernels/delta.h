@@ -46,13 +46,13 @@ enum recurrence {
     RECURRENCE_CHANNEL, RECURRENCE_SCAN
 };
 
-/* Floats of the state of a value head with RECURRENCE_SCAN, at most. */
+/* Max floats in the state of a value head with RECURRENCE_SCAN. */
 enum { SCAN_STATE_MAX = 1 << 14 };
 
 /* Returns whether the rule subtracts k^T S from v. */
 static inline bool recurrence_corrects(enum recurrence kind) { return kind == RECURRENCE_DELTA || kind == RECURRENCE_CHANNEL; }
 
-/* Returns whether o has a part of v without the state. */
+/* Returns whether the rule adds skip v to o. */
 static inline bool recurrence_skips(enum recurrence kind) { return kind == RECURRENCE_SPACE || kind == RECURRENCE_SCAN; }
 
 /* Returns the number of decays of a value head. */

@@ -81,12 +81,13 @@ struct expert_ffn_args {
     enum ffn_step step;
     int part, parts;                     /* 0, 0: all */
     int rows, slots, experts, hidden, inner_width;
-    const struct stop *stop;             /* once it is requested, out, inner and partial may be incomplete; NULL: none */
+    const struct stop *stop;             /* after a stop request, out, inner and partial may be incomplete; NULL: none */
 };
 
-/* The product of the router, route_score, route_select and expert_ffn, one after the other, with their bits: score reads the
- * results of the product, select the scores or logits of score, and ffn the experts of select (and as a rule its weights). rows
- * are the same in all of them, slots is top_k. linear.rows 0: the logits have been computed. */
+/* The product of the router, route_score, route_select and expert_ffn, one after the other, bit-identical to the single
+ * operations: score reads the results of the product, select the scores or logits of score, and ffn the experts of select (and
+ * usually its weights). All of them process the same number of rows, and slots is top_k. linear.rows 0: the logits are already
+ * computed. */
 struct routed_ffn_args {
     struct norm_linear_args logits;
     struct route_score_args score;

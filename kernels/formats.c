@@ -26,7 +26,7 @@ bool format_by_name(const char *name, enum weight_format *out)
 
 float format_limit(enum weight_format format)
 {
-    const float f16 = 65520.0f;                             /* and above round to infinity */
+    const float f16 = 65520.0f;                             /* this value and larger ones round to infinity */
     switch (format) {
     case FORMAT_F16: return f16;
     case FORMAT_Q8: return f16 * 127;
@@ -83,7 +83,7 @@ size_t ungated_down_offset(enum weight_format format, int hidden, int inner)
     return unit_bytes(format, hidden) * (size_t)units_of(inner, UNIT_OUTPUTS);
 }
 
-/* Byte offset in a unit of the value of one output (0..31) and one input, of f32, f16 and bf16. */
+/* Returns the byte offset in a unit of the value of one output (0..31) and one input, for f32, f16 and bf16. */
 static size_t offset_in_unit(enum weight_format format, int output, int input)
 {
     size_t o = (size_t)output, k = (size_t)input;
@@ -110,14 +110,14 @@ static void unit_put(enum weight_format format, unsigned char *unit, int output,
 
 /* ---- blocks of q8 and q4 ---- */
 
-/* Byte offset in a block's integers: two groups of inputs share their bytes in q4. */
+/* Returns the byte offset of a weight in a block's integers: two groups of inputs share their bytes in q4. */
 static size_t offset_in_block(enum weight_format format, int output, int input)
 {
     int group = format == FORMAT_Q8 ? input / 4 : input / 8;
     return (size_t)group * UNIT_STEP_BYTES + (size_t)output * 4 + (size_t)(input % 4);
 }
 
-/* One output's weights of one block, `count` of them (the last block of a row may have fewer than 32). */
+/* Quantises and stores one output's weights of one block, `count` of them (the last block of a row may have fewer than 32). */
 static void block_put(enum weight_format format, unsigned char *block, int output, int count, const float *values)
 {
     const int low = format == FORMAT_Q8 ? -127 : -8, high = format == FORMAT_Q8 ? 127 : 7;
@@ -186,7 +186,7 @@ static float unit_at(enum weight_format format, const unsigned char *unit, int o
     return format == FORMAT_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-/* Row `row` of a matrix whose units hold `width` of its rows, beginning at output `shift` of each unit. */
+/* Returns the unit that contains row `row` of a matrix with `width` of its rows per unit. */
 static const unsigned char *unit_of(enum weight_format format, const void *packed, int inputs, int row, int width)
 {
     return (const unsigned char *)packed + unit_bytes(format, inputs) * (size_t)(row / width);
@@ -217,11 +217,12 @@ static void put64(unsigned char *at, uint64_t low, uint64_t high)
     memcpy(at, &value, sizeof value);
 }
 
-/* Rows of elements that go to where steps of 32 outputs have them. */
+/* Coded rows of plain elements, and the unit into which put_words and put_halves transpose them. */
 struct plain_rows {
-    unsigned char *unit;                /* from the first output on */
+    unsigned char *unit;                /* begins at the first output of these rows */
     const unsigned char *coded;
-    size_t row_bytes, size, step;       /* of an element; of a step of the unit, which has one of each output */
+    size_t row_bytes, size, step;       /* row_bytes: of a coded row; size: of an element; step: of a step of the unit, with
+                                         * one element per output */
 };
 
 static void put_each(const struct plain_rows *p, size_t row, size_t rows, size_t first, size_t count)
@@ -231,7 +232,7 @@ static void put_each(const struct plain_rows *p, size_t row, size_t rows, size_t
             memcpy(p->unit + k * p->step + row * p->size, p->coded + row * p->row_bytes + k * p->size, p->size);
 }
 
-/* 2 x 2 elements of 4 bytes change places at once. */
+/* Transposes blocks of 2 x 2 elements of 4 bytes. */
 static void put_words(const struct plain_rows *p, size_t rows, size_t count)
 {
     const size_t rows_at_once = rows & ~(size_t)1, at_once = count & ~(size_t)1;
@@ -247,7 +248,7 @@ static void put_words(const struct plain_rows *p, size_t rows, size_t count)
     put_each(p, rows_at_once, rows, 0, count);
 }
 
-/* 4 x 4 elements of 2 bytes change places at once, first within pairs. */
+/* Transposes blocks of 4 x 4 elements of 2 bytes, first within pairs. */
 static void put_halves(const struct plain_rows *p, size_t rows, size_t count)
 {
     const size_t rows_at_once = rows & ~(size_t)3, at_once = count & ~(size_t)3;
@@ -269,7 +270,7 @@ static void put_halves(const struct plain_rows *p, size_t rows, size_t count)
     put_each(p, rows_at_once, rows, 0, count);
 }
 
-/* Rows of f32, f16 or bf16 into one unit, as its outputs from `output` on. Pairs of bf16 are elements of 4 bytes. */
+/* Copies rows of f32, f16 or bf16 into one unit, as its outputs from `output` on. Pairs of bf16 are elements of 4 bytes. */
 static void put_plain(enum weight_format format, unsigned char *unit, int output, int rows, int inputs,
                       const unsigned char *coded)
 {

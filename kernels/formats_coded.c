@@ -6,7 +6,7 @@
 #include "common/base/float.h"
 #include "kernels/formats_woven.h"
 
-/* The scales 2^(s - 127) up to this one leave the largest E2M1, 6, finite. */
+/* Largest s for which the scale 2^(s - 127) keeps the largest E2M1, 6, finite. */
 enum { MXFP4_SCALE_MAX = 252 };
 
 static uint16_t get16(const unsigned char *at)
@@ -63,7 +63,8 @@ size_t format_coded_bytes(enum weight_format format, int inputs)
 
 static bool finite16(const unsigned char *at) { return (get16(at) & 0x7c00) != 0x7c00; }
 
-/* Values side by side in a word: those whose exponents are all ones carry into their signs when the lowest bit is added. */
+/* Returns the first input whose value is not finite; -1: none. Checks adjacent values in a word at once: adding the lowest bit
+ * of the exponent carries into the sign if all bits of the exponent are ones. */
 static int plain_check(enum weight_format format, int inputs, const unsigned char *row)
 {
     const size_t size = plain_bytes(format), bytes = (size_t)inputs * size;
@@ -156,7 +157,7 @@ void coded_put_floats(unsigned char *unit, int output, int inputs, const float *
     }
 }
 
-/* A coded block has the 8 inputs of a group in 4 bytes, in their order. */
+/* Stores a coded block of mxfp4, whose 8 inputs of a group are 4 bytes in ascending order. */
 static void put_mxfp4(unsigned char *pair, int output, int half, const unsigned char *block)
 {
     const int groups = BLOCK_INPUTS / GROUP_INPUTS;
@@ -165,7 +166,7 @@ static void put_mxfp4(unsigned char *pair, int output, int half, const unsigned 
         memcpy(pair + MXFP4_GROUPS + (half * groups + g) * GROUP_BYTES + output * 4, block + 4 * g, 4);
 }
 
-/* The lower halves of 8 bytes side by side. */
+/* Returns the lower halves of 8 bytes, after a shift by `shift` bits, packed into a word. */
 static uint32_t halves_of(const unsigned char *bytes, int shift)
 {
     uint64_t x;
@@ -187,7 +188,7 @@ static void q4_k_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* q of the 16 inputs from k on of GGUF's block. */
+/* Unpacks q of the 16 inputs from k on of GGUF's block. */
 static void q6_k_group(const unsigned char *block, int k, uint32_t *q)
 {
     const int half = k / 128, part = k % 128 / 32, l = k % 32;
@@ -211,7 +212,7 @@ static void q6_k_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* Returns a code of Q5_K. Its fifth bit is bit i / 32 of the byte 16 + i % 32. */
+/* Returns code i of Q5_K. Its fifth bit is bit i / 32 of the byte 16 + i % 32. */
 static uint32_t q5_k_code(const unsigned char *block, int i)
 {
     return (block[48 + i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15u) | (block[16 + i % 32] >> i / 32 & 1u) << 4;
@@ -299,7 +300,7 @@ static void nvfp4_weave(const unsigned char *block, unsigned char *woven)
     }
 }
 
-/* Blocks of these formats keep their order. */
+/* Blocks of these formats are not rearranged. */
 static void nvfp4_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven, block, 40); }
 static void iq3_s_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 108); }
 static void iq3_xxs_weave(const unsigned char *block, unsigned char *woven) { memcpy(woven + 2, block + 2, 96); }

@@ -18,10 +18,10 @@ enum {
 /* Stores a coded row in a unit as output number `output` (0 .. 31). */
 void coded_put(enum weight_format format, unsigned char *unit, int output, int inputs, const unsigned char *row);
 
-/* fp8: quantises a row of floats and stores it in the same way. */
+/* Quantises a row of floats to fp8 and stores it as output number `output`. */
 void coded_put_floats(unsigned char *unit, int output, int inputs, const float *values);
 
-/* Returns one weight of a format with scales other than q8 and q4. */
+/* Returns one weight, in a format with scales, except q8 and q4. */
 float coded_at(enum weight_format format, const unsigned char *unit, int output, int input);
 
 /* Returns the parts of one weight of a format that has integers: mxfp4 and all after it. */

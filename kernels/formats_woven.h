@@ -171,11 +171,11 @@ FLOAT_INLINE uint32_t woven_signs(uint32_t index)
     return index | ((odd ^ odd >> 1) & 1u) << 7;
 }
 
-/* Byte i, or bits of a half byte i, of the words from byte x on. */
+/* Return byte i, or the i-th four bits, of the words from byte x on. */
 FLOAT_INLINE uint32_t woven_part(struct woven w, int x, int i) { return woven_word(w, x + i / 4 * 4) >> (i % 4 * 8) & 255u; }
 FLOAT_INLINE uint32_t woven_scale(struct woven w, int x, int i) { return woven_word(w, x + i / 8 * 4) >> (i % 8 * 4) & 15u; }
 
-/* A weight of IQ2: `group` has the codes of 8 inputs. */
+/* Returns the parts of a weight of IQ2: `group` contains the codes of 8 inputs. */
 FLOAT_INLINE struct woven_parts woven_iq2(struct woven w, uint32_t scale, uint32_t group, uint32_t signs, int input)
 {
     static const int8_t magnitude[4] = {8, 25, 43, 0};

@@ -2,8 +2,8 @@
  * whose weights the head computes itself, and logits of two branches under one softmax. Layers that norm their output before
  * the residual addition use `activate`, too.
  *
- * `rows` is at most 512. All numbers are f32. A row's bits depend on that row only. Strides count floats, 0: rows without a
- * gap. Every step is rounded as written, so that all devices give the same bits. */
+ * `rows` is at most 512. All numbers are f32. A row's bits depend on that row only. Strides count floats; 0: contiguous rows.
+ * Every step is rounded as written, so that all devices give the same bits. */
 #ifndef MOE_KERNELS_MIX_H
 #define MOE_KERNELS_MIX_H
 

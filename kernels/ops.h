@@ -87,7 +87,7 @@ static inline void ops_routed_ffn_in_turn(const struct device_ops *ops, struct q
     ops->expert_ffn(queue, &args->ffn);
 }
 
-/* All of qkv but what it writes. */
+/* Computes all of qkv except for `write`. */
 static inline void ops_qk(const struct device_ops *ops, struct queue *queue, const struct qkv_args *args)
 {
     if (args->q_norm.weight.address)

@@ -67,7 +67,7 @@ struct cuda_plugin {
     int (*event_busy)(struct cuda_event *event, int *busy);
     int (*memory_left)(struct cuda_context *context, size_t *bytes);
     const struct learn_ops *learn;           /* operations of training, on the same queue; NULL: unsupported */
-    /* Returns whether the host's loop may have tokens chosen and ranked here (device_info.chooses); 0: turned off. */
+    /* Returns whether the host's loop may choose and rank tokens on the device (device_info.chooses); 0: turned off. */
     int (*chooses)(const struct cuda_context *context);
 };
 
