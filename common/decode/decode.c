@@ -642,13 +642,27 @@ const struct feature_request *decoder_features(const struct decoder *decoder)
     return decoder->features.count ? &decoder->features : NULL;
 }
 
+/* Returns the token after a prompt, given the last forward of the prompt; -1: failure. */
+static int32_t first_token(struct decoder *decoder, const struct forward *forward, struct err *err)
+{
+    const int last = forward->logit_rows - 1, position = decoder->prompt_tokens;
+    int32_t token;
+    if (decoder_text_is_forced(decoder))
+        return forced_text(decoder->forced)[0];
+    if (!forward->choice)
+        return sampler_choose(decoder->sampler, forward->logits + (size_t)last * (size_t)forward->vocab, position, err);
+    return acceptance_follow(decoder->acceptance, &(struct reject_draft){0}, forward->choice + last, position - 1,
+                             decoder->path, &token, err) < 0 ? -1 : token;
+}
+
 static int read_prompt(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                        struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
     const struct batch options = {.logit_rows = setup->want_prompt_logits ? ENGINE_EVERY_ROW : 0,
                                   .want_scores = setup->want_scores, .want_hidden = setup->want_hidden,
-                                  .features = decoder_features(decoder)};
+                                  .features = decoder_features(decoder),
+                                  .choice = decoder->chooses && !setup->want_prompt_logits ? &decoder->choice : NULL};
     const struct policy_text about = {prompt->sequence, prompt->task, prompt->token, prompt->tokens};
     struct piece_seen seen = {.decoder = decoder, .prompt = prompt, .sink = sink};
     struct forward forward;
@@ -668,14 +682,13 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
         return -1;
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
     decoder->computed = decoder->prompt_tokens = prompt->tokens;
+    decoder->choice = (struct engine_choice){decoder->drafting.filter, *sampler_draw(decoder->sampler)};
     if (engine_prompt(setup->engine, decoder->sequence, prompt->token + kept, prompt->tokens - kept, &options, on_piece, &seen,
                       &forward, err))
         return -1;
     decoder->length = prompt->tokens;
     if (!decoder->ending.ended) {
-        const float *logits = forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab;
-        int32_t first = decoder_text_is_forced(decoder) ? forced_text(decoder->forced)[0]
-                                             : sampler_choose(decoder->sampler, logits, prompt->tokens, err);
+        const int32_t first = first_token(decoder, &forward, err);
         if (first < 0 || decoder_emit(decoder, &first, 1, err) < 0)
             return -1;
     }

@@ -67,14 +67,18 @@ struct choice_seen {
     const struct device *device;
     bool on_device, chosen, drafts_by_look_up;
     uint64_t before, bytes, logits;     /* bytes: of all iterations; logits: those of their rows with logits */
+    uint64_t prompt_routes;             /* bytes of routes of a prompt */
     int iterations, nodes;
 };
 
 static int see_begin(void *context, double prefill_s, struct err *err)
 {
     struct choice_seen *seen = context;
+    const uint64_t now = device_downloaded(seen->device);
     (void)prefill_s, (void)err;
-    seen->before = device_downloaded(seen->device);
+    if (seen->drafts_by_look_up)
+        assert_int_equal(now - seen->before, seen->prompt_routes + (seen->chosen ? 1 : VOCAB) * sizeof(float));
+    seen->before = now;
     return 0;
 }
 
@@ -107,11 +111,13 @@ static void decode_texts(struct rig *rig, const struct decode_settings *settings
     struct decode_result result;
     int failed;
     seen->device = rig->device;
+    seen->prompt_routes = 3 * (uint64_t)PROMPT * (uint64_t)engine_hparams(rig->engine)->router.top_k * sizeof(int32_t);
     for (int i = 0; i < texts; i++) {
         const struct decoder_setup setup = {.engine = rig->engine, .settings = settings, .on_device = seen->on_device,
                                             .shares_forwards = texts > 1};
         const struct decode_prompt prompt = {.token = rig->token + i, .tokens = PROMPT};
         must(decoder_open(&decoder[i], &setup, &rig->err), &rig->err);
+        seen->before = device_downloaded(rig->device);
         must(decoder_begin(decoder[i], &prompt, &sink, &rig->err), &rig->err);
     }
     for (;;) {
