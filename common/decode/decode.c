@@ -642,19 +642,6 @@ const struct feature_request *decoder_features(const struct decoder *decoder)
     return decoder->features.count ? &decoder->features : NULL;
 }
 
-/* Returns the token after a prompt, given the last forward of the prompt; -1: failure. */
-static int32_t first_token(struct decoder *decoder, const struct forward *forward, struct err *err)
-{
-    const int last = forward->logit_rows - 1, position = decoder->prompt_tokens;
-    int32_t token;
-    if (decoder_text_is_forced(decoder))
-        return forced_text(decoder->forced)[0];
-    if (!forward->choice)
-        return sampler_choose(decoder->sampler, forward->logits + (size_t)last * (size_t)forward->vocab, position, err);
-    return acceptance_follow(decoder->acceptance, &(struct reject_draft){0}, forward->choice + last, position - 1,
-                             decoder->path, &token, err) < 0 ? -1 : token;
-}
-
 static int read_prompt(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                        struct err *err)
 {
@@ -688,7 +675,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
         return -1;
     decoder->length = prompt->tokens;
     if (!decoder->ending.ended) {
-        const int32_t first = first_token(decoder, &forward, err);
+        const int32_t first = decoder_first_token(decoder, &forward, err);
         if (first < 0 || decoder_emit(decoder, &first, 1, err) < 0)
             return -1;
     }

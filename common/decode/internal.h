@@ -114,6 +114,9 @@ void decoder_start(struct decoder *decoder, struct decode_iteration *iteration);
 int decoder_conclude(struct decoder *decoder, const struct decode_iteration *iteration, const struct decode_sink *sink,
                      struct err *err);
 
+/* Returns the token after the prompt, given the last forward of the prompt; -1: failure. */
+int32_t decoder_first_token(struct decoder *decoder, const struct forward *forward, struct err *err);
+
 /* Adds tokens to text and answer until it ends; returns how many. Drafters learn of them, or (append) do not. */
 int decoder_append(struct decoder *decoder, const int32_t *token, int count, struct err *err);
 int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err);

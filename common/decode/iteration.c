@@ -132,6 +132,18 @@ static int follow(struct decoder *decoder, const struct decode_iteration *iterat
     return acceptance_accept(decoder->acceptance, &drafted, forward->logits, &draw, path, decoder->emitted, err);
 }
 
+int32_t decoder_first_token(struct decoder *decoder, const struct forward *forward, struct err *err)
+{
+    const int last = forward->logit_rows - 1, position = decoder->prompt_tokens;
+    int32_t token;
+    if (decoder_text_is_forced(decoder))
+        return forced_text(decoder->forced)[0];
+    if (!forward->choice)
+        return sampler_choose(decoder->sampler, forward->logits + (size_t)last * (size_t)forward->vocab, position, err);
+    return acceptance_follow(decoder->acceptance, &(struct reject_draft){0}, forward->choice + last, position - 1,
+                             decoder->path, &token, err) < 0 ? -1 : token;
+}
+
 /* Follows the target through the draft. */
 static int accept(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
