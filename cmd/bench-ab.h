@@ -1,4 +1,4 @@
-/* moe-bench ab: compares the speed of two builds, which run the same suite interleaved.
+/* moe-bench ab: compares the speed of two builds, which run the same suite alternately.
  *
  * Reads:  a suite, and the files that it names
  * Writes: a table or JSON lines

@@ -31,10 +31,10 @@ extern const struct operand gate_operands[];
 extern const struct gate_args gate_defaults;
 int bench_gate(const void *arguments, const struct console *console, struct err *err);
 
-/* Reads streams into sorted measurements; without paths, standard input. */
+/* Reads measurements from streams and sorts them; without paths, reads standard input. */
 int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err);
 
-/* Reads the same, or train streams if the first stream is one; then all must be train streams. */
+/* Like bench_gather, but reads train streams if the first stream is one; then all must be train streams. */
 int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err);
 
 #endif

@@ -49,7 +49,7 @@ const struct opt plan_options[] = {
 const struct opt_rule plan_rules[] = {{OPT_NEEDS, "draft-length", "draft", "no drafts are planned"}, OPT_RULES_END};
 
 enum { NOT_GIVEN = -1 };
-enum { DISK_FILE_MIN = 64 << 20 };      /* weights of model files whose disk is measured */
+enum { DISK_FILE_MIN = 64 << 20 };      /* weights of the model files whose disk is measured */
 
 const struct plan_args plan_defaults = { .dtype = NOT_GIVEN, .expert_dtype = NOT_GIVEN, .length = NOT_GIVEN, .prefix = 64,
                                          .hits = NOT_GIVEN, .texts = 1, .ranks = 1, .latency = NOT_GIVEN,
@@ -84,7 +84,7 @@ static int measure(struct speeds *out, const struct plan_args *args, const struc
     return 0;
 }
 
-/* The network of a description that has none, and of this machine. */
+/* Sets a default network if the machine's description contains none, as that of this machine; options override it. */
 static void set_network(struct speeds *speeds, const struct plan_args *args)
 {
     if (!(speeds->network.bytes_per_second > 0))
@@ -124,7 +124,7 @@ static int read_model(struct outlook_model *out, const struct plan_args *args, s
                                          args->model);
 }
 
-/* Options of measuring have no effect on described machines. */
+/* Refuses options of the measurement if no measured machine is used, because they would have no effect. */
 static int check_measured(const struct plan_args *args, struct err *err)
 {
     const char *given = args->threads ? "threads" : args->isa ? "isa" : args->seconds != plan_defaults.seconds ? "seconds"

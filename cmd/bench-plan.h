@@ -1,6 +1,6 @@
-/* moe-bench plan: says what to expect of a model on a machine before anything is loaded.
+/* moe-bench plan: predicts the speed of a model on a machine before anything is loaded.
  *
- * Reads:  a model file's index, or a config.json; descriptions of machines; draft models and heads, likewise
+ * Reads:  a model file's index, or a config.json; descriptions of machines; likewise draft models and heads
  * Writes: tables or JSON lines
  * Exit:   0 done, 2 trouble */
 #ifndef MOE_CMD_BENCH_PLAN_H

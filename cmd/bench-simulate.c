@@ -96,7 +96,7 @@ static int get_routes(struct simulated_routes *out, const struct simulate_args *
     return simulated_routes_make(out, &texts, err);
 }
 
-/* All systems that the machine can run. */
+/* Simulates the requested systems; without a request, all systems that the machine can run. */
 static int simulate_all(struct text *body, const struct simulation *simulation, const struct simulate_args *args,
                         struct err *err)
 {
@@ -137,7 +137,7 @@ static int check_slots(const char *option, double share, int slots, const struct
                    option, share, slots, all, routes->top_k, ceil(1000.0 * routes->top_k / all) / 1000);
 }
 
-/* A comparison of cache policies alone needs only the cached share of the machine. */
+/* Simulates cache policies only, which requires only the cached share of the machine. */
 static int cache_alone(const struct simulate_args *args, const struct console *console, struct err *err)
 {
     struct simulated_machine machine = {.cached = args->cached}, host = {.cached = args->host_cached};

@@ -1,7 +1,7 @@
 /* moe-bench sweep: measures the cost of a forward over M tokens relative to one over a single token.
  *
  * Reads:  a model
- * Writes: a table, or a JSON object that moe-bench replay takes as a cost table
+ * Writes: a table, or a JSON object that moe-bench replay accepts as a cost table
  * Exit:   0 done, 2 trouble */
 #ifndef MOE_CMD_BENCH_SWEEP_H
 #define MOE_CMD_BENCH_SWEEP_H

@@ -7,7 +7,7 @@ const struct opt attach_options[] = { OPT_END };
 const struct operand attach_operands[] = {
     OPERAND_ONE("MODEL", struct attach_args, model), OPERAND_ANY("HEAD", struct attach_args, files), OPERAND_END };
 
-/* Prints one --draft argument a line to standard output. */
+/* Prints one --draft argument per line to standard output. */
 static int print_attached(const struct attached *attached, struct err *err)
 {
     struct text text = {0};

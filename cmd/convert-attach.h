@@ -1,4 +1,4 @@
-/* moe-convert attach: names the drafters that belong to a model, for --draft auto. */
+/* moe-convert attach: lists the drafters that belong to a model, for --draft auto. */
 #ifndef MOE_CMD_CONVERT_ATTACH_H
 #define MOE_CMD_CONVERT_ATTACH_H
 

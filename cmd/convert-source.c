@@ -77,7 +77,7 @@ static bool read_repository(struct repository *out, const char *given, bool *nam
     return *named ? parse_address(out, rest) : !*rest;
 }
 
-/* Stores the cache folder of repositories; empty: unknown. */
+/* Stores the path of the repositories' cache folder; empty: unknown. */
 static void find_hub(char out[PATH_MAX])
 {
     static const struct { const char *variable, *below; } places[] = {

@@ -14,10 +14,10 @@ enum { MESSAGE_BYTES = 1 << 20, TERMINAL_BYTES = 4095 };        /* a terminal si
 
 struct reader {
     char chunk[4096];
-    size_t begin, end;                  /* of the unread bytes in chunk */
+    size_t begin, end;                  /* positions of the unread bytes in chunk */
 };
 
-/* Writes the prompt for input; a continued line has another prompt. */
+/* Writes the prompt for input; the prompt for a continued line differs. */
 static void show_prompt(const struct chat *chat, bool continues)
 {
     if (chat->console->quiet)
@@ -90,7 +90,7 @@ static bool is_blank(const struct text *message)
     return !message->length || strspn(message->data, " \t\r\n") == message->length;
 }
 
-/* Says whether an answer was cut, and by which limit. */
+/* Notes whether an answer was cut, and by which limit. */
 static void note_end(const struct chat *chat, const struct decode_result *result)
 {
     const int tokens = chat->prompt->tokens.n + result->tokens;

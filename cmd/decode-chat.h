@@ -1,8 +1,8 @@
-/* moe-decode --chat at a terminal: a conversation, one line a message.
+/* moe-decode --chat at a terminal: a conversation, one message per line.
  *
  * Ctrl-D ends the conversation. Ctrl-C ends the present answer and keeps its text so far; between answers, or pressed again
- * before the answer has ended, it ends the command. A message that does not fit into the context is not sent to the model, with
- * a note. */
+ * before the answer has ended, it ends the command. A message that does not fit into the context is not sent to the model; a
+ * note reports this. */
 #ifndef MOE_CMD_DECODE_CHAT_H
 #define MOE_CMD_DECODE_CHAT_H
 

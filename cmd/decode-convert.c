@@ -16,7 +16,7 @@
 
 enum { KEY_DIGITS = 16 };
 
-/* Creates the folder and those above it, and puts its name into *out. */
+/* Creates the folder and its parents, and writes its name to *out. */
 static int make_folder(struct text *out, const char *source, struct err *err)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -28,7 +28,7 @@ static int make_folder(struct text *out, const char *source, struct err *err)
         return -1;
     for (char *slash = out->data; (slash = strchr(slash + 1, '/'));) {
         *slash = '\0';
-        (void)!mkdir(out->data, 0777);              /* the last one says what is wrong */
+        (void)!mkdir(out->data, 0777);              /* the mkdir of the last folder reports the error */
         *slash = '/';
     }
     if (!mkdir(out->data, 0777) || errno == EEXIST)
@@ -37,7 +37,7 @@ static int make_folder(struct text *out, const char *source, struct err *err)
                      out->data);
 }
 
-/* Adds a digest so that the order of files does not matter: their names differ. */
+/* Combines digests by exclusive or, so that the order of files does not matter. Digests do not cancel, because names differ. */
 static int add_digest(uint8_t sum[32], const void *data, size_t bytes, struct err *err)
 {
     struct sha256 digest;
@@ -121,7 +121,7 @@ static int refuse_source(const char *given, struct err *err)
                    "%s -o FILE` reads archives and pipes", given, given);
 }
 
-/* An archive would be read from front to back by each run, only to see whether it has changed. */
+/* Refuses archives: each run would read an archive from front to back, only to check whether it has changed. */
 static int check_source(const char *given, const char *path, struct err *err)
 {
     static const char *const endings[] = {".safetensors", ".gguf", ".bin", ".json"};

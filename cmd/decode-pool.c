@@ -4,17 +4,17 @@
 
 #include "common/base/mem.h"
 
-enum { POLICIES_MAX = 32 };                 /* that the prompts of a run may name */
+enum { POLICIES_MAX = 32 };                 /* max policies that the prompts of a run may name */
 
 struct pooled {
     struct decoder *decoder;
-    int policy;                             /* index in pool->settings; -1: the run's own */
+    int policy;                             /* index in pool->settings; -1: the run's own policy */
     bool used;
 };
 
 struct pooled_settings {
     char *policy;
-    struct decode_settings settings;        /* the run's, with this policy */
+    struct decode_settings settings;        /* the run's settings, with this policy */
 };
 
 static int add_decoder(struct decoder_pool *pool, int policy, struct err *err)
@@ -58,7 +58,7 @@ void pool_close(struct decoder_pool *pool)
 
 struct decoder *pool_first(const struct decoder_pool *pool) { return pool->item[0].decoder; }
 
-/* The first `texts` items: pool_open opened them. */
+/* Copies the first `texts` items, which pool_open opened. */
 void pool_own(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX])
 {
     for (int i = 0; i < pool->texts; i++)

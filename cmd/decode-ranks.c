@@ -13,7 +13,7 @@ bool decode_ranks_several(const struct decode_ranks *ranks) { return ranks->rank
 
 bool decode_ranks_writes(const struct decode_ranks *ranks) { return !ranks->ranks || ranks_rank(ranks->ranks) == 0; }
 
-/* Exchanges the status; a signal to any process requests the stop in all. */
+/* Exchanges the status; a signal to any process requests the stop in all processes. */
 static int agree(struct decode_ranks *ranks, uint64_t fingerprint, struct err *err)
 {
     bool asked;
@@ -46,7 +46,8 @@ int decode_ranks_open(struct decode_ranks *ranks, int choice, struct session_opt
     ranks->link = (struct peers_link){.context = ranks, .rank = ranks_rank(ranks->ranks), .size = ranks_size(ranks->ranks),
                                       .here = ranks_on_host(ranks->ranks), .min_bytes = PEERS_MIN_BYTES, .share = share,
                                       .broadcast = broadcast};
-    /* Outputs are exchanged several times in a layer, for which a network would be slow. */
+    /* Outputs are divided only among processes on one host: they are exchanged several times per layer, and a network would be
+     * slow. */
     ranks->link.divides = ranks->link.here == ranks->link.size && !session->placement;
     ranks->signal = *stop;
     ranks->stop.wake = -1;
@@ -68,7 +69,7 @@ int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct bud
                    "by a rank stream, router or path");
 }
 
-/* Facts that must be equal in all processes. */
+/* Properties that must be equal in all processes. */
 struct identity {
     char index[65], version[64], device[64];
     struct digest128 settings;
@@ -129,7 +130,7 @@ int decode_ranks_meet(const struct decode_ranks *ranks, struct err *err)
 
 int decode_ranks_end(struct decode_ranks *ranks, int rc, const struct console *console, struct err *err)
 {
-    /* All processes skipped the same prompts, and process 0 reports it. */
+    /* Skipped prompts are no failure of a single process: all processes skip the same ones, and process 0 reports them. */
     const bool answer_no = rc && err->code == ERR_ANSWER_NO;
     struct err other = {0};
     if (!decode_ranks_several(ranks))

@@ -15,29 +15,30 @@ struct decode_ranks {
     struct stop stop;                   /* requested in all processes at the same forward, when a signal came to any */
 };
 
-/* Joins the job that --ranks (an index of ranks_words) names, and sets `peers`, `threads` and `caching` of *session if it has
- * several processes. *stop is then replaced by one that all processes see at the same time. Close it also after a failure. */
+/* Joins the job that --ranks (an index of ranks_words) selects. With several processes, sets `peers`, `threads` and `caching`
+ * of *session, and replaces *stop by one that all processes see at the same time. The caller must close *ranks also after a
+ * failure. */
 int decode_ranks_open(struct decode_ranks *ranks, int choice, struct session_options *session, const struct stop **stop,
                       struct err *err);
 void decode_ranks_close(struct decode_ranks *ranks);
 
-/* Returns whether there are several processes; whether this one writes. */
+/* Return whether there are several processes, and whether this one writes. */
 bool decode_ranks_several(const struct decode_ranks *ranks);
 bool decode_ranks_writes(const struct decode_ranks *ranks);
 
-/* Refuses a budget for which each process would read all experts. */
+/* Refuses a budget that would make each process read all experts. */
 int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct budget *budget, struct err *err);
 
-/* Refuses processes with other files, program versions or instruction sets than process 0, and with other settings or another
- * number of concurrent texts. No process returns before all have called it. */
+/* Refuses processes whose files, program version, instruction set, settings or number of concurrent texts differ from those of
+ * process 0. No process returns before all have called this function. */
 int decode_ranks_compare(const struct decode_ranks *ranks, const struct session *session, const char *settings, int texts,
                          struct err *err);
 
 /* Waits until all processes have decoded everything, before any output appears. */
 int decode_ranks_meet(const struct decode_ranks *ranks, struct err *err);
 
-/* Ends the job; rc and err are of this process. Returns the result of the whole job: all processes fail if one has failed, and
- * one of them prints the error on this console. */
+/* Ends the job; rc and err are the result of this process. Returns the result of the whole job: all processes fail if one has
+ * failed, and one of them prints the error on this console. */
 int decode_ranks_end(struct decode_ranks *ranks, int rc, const struct console *console, struct err *err);
 
 #endif

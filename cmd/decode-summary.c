@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Returns the estimated growth of a forward's cost over one token: its extra bytes, relative, and 5 % per further row. */
+/* Returns the estimated relative growth of a forward's cost over that of one token: the growth of its bytes, and 5 % per
+ * further row. */
 static double growth(const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -27,7 +28,7 @@ void decode_summary_iteration(struct decode_summary *summary, const struct decod
         summary->kept_of[i] += iteration->share[i].accepted;
         summary->draft_s[i] += iteration->share[i].seconds;
     }
-    if (!iteration->number)                     /* the first one of a text is slower, with drafts and without */
+    if (!iteration->number)                     /* the first iteration of a text is slower, with drafts and without */
         return;
     times->iterations++;
     times->emitted += record->emitted;
@@ -38,8 +39,9 @@ void decode_summary_iteration(struct decode_summary *summary, const struct decod
     times->growth_seconds += g * seconds;
 }
 
-/* Estimates the speed with drafts over that of none: seconds of a forward = plain (1 + steepness growth), by least squares over
- * the iterations and PRIOR more in which the steepness is 1, as where bytes are all that costs time. 0: not known. */
+/* Estimates the ratio of the speeds with and without drafts. Model: seconds of a forward = plain (1 + steepness growth), by
+ * least squares over the iterations and PRIOR more in which the steepness is 1, the value if only bytes cost time. 0: not
+ * known. */
 static double speed(const struct decode_times *times)
 {
     enum { PRIOR = 4 };
@@ -77,7 +79,7 @@ static int put_drafts(const struct decode_summary *summary, struct text *out, st
     double length = 1 + (double)summary->accepted / (double)summary->drafts;
     double saved = 100 * (1 - (double)summary->iterations / (double)summary->later);
     double ratio = speed(&summary->times);
-    const bool lost = ratio < 0.995;                    /* what is printed as 1.00 is no loss */
+    const bool lost = ratio < 0.995;                    /* a ratio that is printed as 1.00 is no loss */
     if (text_printf(out, err, "; acceptance length %.2f", length) ||
         (!lost && text_printf(out, err, ", %.1f %% of forwards saved", saved)))
         return -1;

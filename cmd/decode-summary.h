@@ -17,7 +17,7 @@ struct decode_times {
 struct decode_summary {
     int texts;                          /* texts with a first token; only these count for the times */
     int64_t prompt_tokens, kept, tokens;                /* kept: prompt tokens already in the KV cache */
-    int64_t iterations, drafts, accepted, later;        /* later: tokens that iterations emitted */
+    int64_t iterations, drafts, accepted, later;        /* later: tokens after the first of each text */
     double first_s, later_s;
     struct decode_times times;
     int64_t all, without;               /* all iterations; iterations without a draft */
@@ -29,7 +29,7 @@ void decode_summary_iteration(struct decode_summary *summary, const struct decod
 
 void decode_summary_add(struct decode_summary *summary, int prompt_tokens, const struct decode_result *result);
 
-/* Appends a line without a newline, or nothing if nothing was decoded. drafting: drafts were requested. */
+/* Appends one line without a newline; appends nothing if nothing was decoded. drafting: drafts were requested. */
 int decode_summary_put(const struct decode_summary *summary, bool drafting, struct text *out, struct err *err);
 
 /* Appends a line without a newline on the choice among several drafters: each drafter's verified and accepted tokens and its

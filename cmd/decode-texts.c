@@ -17,9 +17,9 @@ struct work {
     struct prompt prompt;
     struct decode_prompt asked;             /* the turn that is being decoded */
     struct decode_recorder recorder;
-    int64_t reserved;                       /* its text numbers end before this one */
-    struct text out, held;                  /* waiting output: text; records (writer_hold) */
-    bool keep;                              /* the waiting records hold completed texts */
+    int64_t reserved;                       /* end of the text numbers that this prompt reserved */
+    struct text out, held;                  /* output not yet written: text; records (writer_hold) */
+    bool keep;                              /* the waiting records contain completed texts */
 };
 
 static bool is_oldest(const struct work *work) { return !work->all->works || work->all->work[0] == work; }
@@ -66,7 +66,7 @@ static struct decode_sink sink_of(struct work *work)
     return (struct decode_sink){.context = work, .begin = on_begin, .iteration = on_iteration, .text = on_text};
 }
 
-/* Returns NULL without memory. */
+/* Adds a prompt at work. Returns NULL if memory is short. */
 static json_t *result_to_json(const struct prompt *prompt, const struct decode_result *result)
 {
     static const char *const reasons[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_ABORT] = "abort"};
@@ -101,7 +101,7 @@ static int write_json(struct work *work, const struct decode_result *result, str
     return rc;
 }
 
-/* Without a tokenizer an answer is printed as token ids. */
+/* Writes an answer as token ids, because there is no tokenizer. */
 static int write_ids(struct work *work, const struct decode_result *result, struct err *err)
 {
     struct text line = {0};
@@ -123,7 +123,7 @@ static int on_draft(void *context, const struct decode_draft *draft, struct err 
     return decode_record_draft(&work->recorder, draft, err);
 }
 
-/* Writes an answer and its newline; only the newline if the text was written while it was decoded. */
+/* Writes an answer and its newline; only the newline if the text was already written during decoding. */
 static int write_answer(struct work *work, const struct decode_result *result, bool written, struct err *err)
 {
     int rc = 0;
@@ -138,8 +138,8 @@ static int write_answer(struct work *work, const struct decode_result *result, b
     return rc || put(work, "\n", 1, err) ? -1 : 0;
 }
 
-/* Counts a completed text. keep: a later run can resume from its records, so a signal must not discard them; not needed while
- * an older stream that has these texts is still on disk. */
+/* Counts a completed text. keep: a signal must not discard the records, because a later run can resume from them; not needed
+ * while an older stream with these texts is still on disk. */
 static int count_text(struct work *work, bool whole, bool keep, struct err *err)
 {
     work->recorder.sequence++;
@@ -183,7 +183,7 @@ static int at_prompt(const struct work *work, struct err *err)
     return err->code == ERR_INPUT ? err_at(err, "%s", work->prompt.where) : -1;
 }
 
-/* Takes over a text from the stream of an earlier run. */
+/* Copies a text from the stream of an earlier run. */
 static int take_text(struct work *work, struct decode_result *result, struct err *err)
 {
     struct texts *all = work->all;
@@ -224,7 +224,7 @@ static int skip_invalid(struct work *work, const char *id, struct err *err)
     return rc;
 }
 
-/* ---- the prompts at work ---- */
+/* ---- prompts at work ---- */
 
 static void work_free(struct work **address)
 {
@@ -269,7 +269,8 @@ static int remove_completed(struct texts *all, struct err *err)
     return 0;
 }
 
-/* Returns the decoder. If this prompt reserved the last text numbers, the numbers that it did not use go to the next prompt. */
+/* Returns the decoder to the pool. If this prompt reserved the last text numbers, frees those that it did not use for the next
+ * prompt. */
 static void finish_work(struct work *work)
 {
     if (work->all->recorder.sequence == work->reserved)
@@ -298,7 +299,7 @@ static struct work *add_work(struct texts *all, struct err *err)
 
 /* ---- one prompt ---- */
 
-/* Moves to the next turn. Returns 1, 0 if there is none or the run must end, or -1. */
+/* Moves to the next turn. Returns 1; 0: there is none, or the run must end; -1: error. */
 static int next_turn(struct work *work, const struct decode_result *result, bool *ended, struct err *err)
 {
     struct texts *all = work->all;
@@ -314,7 +315,7 @@ static int next_turn(struct work *work, const struct decode_result *result, bool
     return more >= 0 ? more : skip_invalid(work, work->prompt.id, err);
 }
 
-/* Takes over the turns that an earlier run has, and begins the next one; without a next one the prompt is complete. */
+/* Copies the turns that an earlier run has decoded, and begins the next one; without a next turn the prompt is complete. */
 static int begin_turn(struct work *work, bool *ended, struct err *err)
 {
     struct texts *all = work->all;
@@ -360,7 +361,7 @@ static int end_turn(struct work *work, bool *ended, struct err *err)
     return more;
 }
 
-/* Reads the next prompt and begins it. *more: there may be further prompts. */
+/* Reads the next prompt and begins it. Sets *more to whether there may be further prompts. */
 static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *err)
 {
     struct prompt prompt;
@@ -394,7 +395,7 @@ static int begin_prompt(struct texts *all, bool *more, bool *ended, struct err *
     return begin_turn(work, ended, err);
 }
 
-/* Runs one iteration of all unfinished texts. *any: there was one. */
+/* Runs one iteration of all unfinished texts. Sets *any to whether there was one. */
 static int step(struct texts *all, bool *any, struct err *err)
 {
     struct decoder *decoder[DECODERS_MAX];

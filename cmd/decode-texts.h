@@ -1,8 +1,8 @@
-/* The texts of a run of moe-decode, several at once: what is written of them comes in the order of their prompts.
+/* Decodes the texts of a run of moe-decode, several at once; their output is written in the order of their prompts.
  *
- * A PROMPT AT WORK is one that was read and whose text, or that of its last turn, is not written yet. Each that is being
- * decoded has a decoder; all of these share forwards. Tokens of the oldest are written as they come; text and records of the
- * others wait until it is their turn. */
+ * A PROMPT AT WORK has been read, but the text of its last turn is not completely written. Each prompt that is being decoded
+ * has a decoder; all decoders share forwards. Tokens of the oldest prompt are written as soon as they are decoded; text and
+ * records of the others wait until they are the oldest. */
 #ifndef MOE_CMD_DECODE_TEXTS_H
 #define MOE_CMD_DECODE_TEXTS_H
 
@@ -23,17 +23,18 @@
 struct work;
 
 struct texts {
-    const struct console *console;          /* these, down to the decoders, are borrowed */
+    const struct console *console;          /* all pointers down to `text` are borrowed */
     const struct stop *stop;
     struct prompts *prompts;
     struct decode_resume *resume;           /* NULL: none */
-    const char *resume_path;                /* as messages name it */
-    bool in_place;                          /* the stream of this run replaces the one that is resumed */
+    const char *resume_path;                /* the name for messages */
+    bool in_place;                          /* the stream of this run replaces the resumed one */
     struct probe *probe;                    /* NULL: drafts are not recorded */
     struct output *text;                    /* NULL: the stream is written to standard output */
     struct decoder_pool pool;
     bool json, keep_going;
-    struct decode_recorder recorder;        /* without a writer: no stream is written; its sequence is the next number */
+    struct decode_recorder recorder;        /* without a writer: no stream is written; recorder.sequence is the next text
+                                             * number */
     struct progress bar;
     struct decode_summary summary;
     int finished, failed;                   /* texts; prompts that were skipped */
@@ -42,11 +43,11 @@ struct texts {
     size_t works, room;
 };
 
-/* Until there are no more prompts, or the run is to end: then *ended. */
+/* Decodes until there are no more prompts, or until the run must end, which sets *ended. */
 int texts_decode(struct texts *texts, bool *ended, struct err *err);
 void texts_free(struct texts *texts);
 
-/* A conversation: the text of this prompt, alone. */
+/* Check, and answer, one turn of a conversation: this prompt is the only text. */
 int texts_check_turn(struct texts *texts, const struct prompt *prompt, struct err *err);
 int texts_answer_turn(struct texts *texts, struct prompt *prompt, struct decode_result *result, struct err *err);
 

@@ -58,7 +58,7 @@ static int folder_of(char **out, const char *path, struct err *err)
     return 0;
 }
 
-/* Opens one stream: its texts for training, and those kept apart for validation. */
+/* Opens one stream: its texts for training, and those kept for validation. */
 static int open_shard(struct train_data *data, const struct train_data_setup *setup, const char *path,
                       struct train_source *learnt, struct train_source *apart, struct digest128 *digest, struct err *err)
 {
@@ -79,7 +79,7 @@ static int open_shard(struct train_data *data, const struct train_data_setup *se
     return 0;
 }
 
-/* Opens the shards, in order. The identity of several shards is the digest of their digests. */
+/* Opens the shards in order. Several shards are identified by the digest of their digests. */
 static int open_streams(struct train_data *data, const struct train_data_setup *setup, const char *only, struct err *err)
 {
     const struct strings *inputs = &setup->options->inputs;
@@ -126,7 +126,8 @@ static int take_text(void *context, const struct example *text, struct err *err)
                            text->where, err);
 }
 
-/* The model answers the texts before training begins: a signal then ends the command without a checkpoint. */
+/* Adds texts to the training and validation data. The model answers prompts here, before training begins, so a signal ends the
+ * command without a checkpoint. */
 static int take_texts(struct taking *taking, const struct train_data_setup *setup, struct err *err)
 {
     const struct train_data_options *options = setup->options;

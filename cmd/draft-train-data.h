@@ -10,9 +10,9 @@
 
 struct train_data_options {
     struct session_prompts prompts;
-    struct decode_settings settings;    /* with max_tokens the model answers the prompts */
+    struct decode_settings settings;    /* with max_tokens, the model answers the prompts */
     struct strings inputs;
-    double validation;                  /* share of the texts kept apart for validation */
+    double validation;                  /* share of the texts that are kept for validation */
     int cut;
     bool force;
 };
@@ -30,17 +30,17 @@ struct train_data_setup {
 struct train_data {
     struct train_source learnt, validation;     /* validation.texts 0: no validation */
     int64_t *count;                     /* [vocab] occurrences of each token in the training texts; NULL: not counted */
-    char digest[33];                    /* of tokens and masks, and of the choice of validation texts */
+    char digest[33];                    /* digest of tokens and masks, and of the choice of validation texts */
     bool rounded;                       /* the states are bf16 */
     char *folder;                       /* this and the following members belong to the stream's source */
     struct stream_model target;
     struct head_states points;
 };
 
-/* Refuses options without effect: options of texts with a stream, options of answers if nothing is answered. */
+/* Refuses options without effect: options of texts with a stream, and options of answers if nothing is answered. */
 int train_data_check(const struct train_data_options *options, const struct session_options *target, const char *stream,
                      struct err *err);
-/* *out must not be moved while it is open, and must be closed after a failure, too. */
+/* Opens the data. *out must not be moved while it is open, and must be closed also after a failure. */
 int train_data_open(struct train_data *out, const struct train_data_setup *setup, const char *stream, struct err *err);
 void train_data_close(struct train_data *data);
 

@@ -183,7 +183,7 @@ static int count_all(struct eval *e, struct err *err)
     return e->counts.texts ? 0 : err_set(err, ERR_INPUT, "no texts with answers to evaluate on");
 }
 
-/* ---- what is written ---- */
+/* ---- output ---- */
 
 static int put_writer(void *writer, const struct record_kind *kind, const void *body, struct err *err)
 {
@@ -200,7 +200,7 @@ static int write_stream(const struct header *header, const struct train_run *run
     return rc;
 }
 
-/* A CSV table has the columns of one kind of record. */
+/* Writes the records; with CSV only the evaluation, because a table has the columns of one kind of record. */
 static int write_records(const struct header *header, const struct train_run *run, const struct train_eval *eval,
                          const char *path, enum show_form form, struct err *err)
 {

@@ -10,10 +10,10 @@ struct copying {
     const struct train_run *run;
     struct draft_train_past *past;
     bool same;                      /* the records read so far belong to this run */
-    int64_t step, judged;           /* the last ones copied */
+    int64_t step, judged;           /* the last copied step, and that of the last copied evaluation */
 };
 
-/* Steps after the checkpoint are repeated, and therefore not copied. */
+/* Copies a record of the earlier stream. Steps after the checkpoint are repeated, and therefore not copied. */
 static int copy_record(void *context, const struct reader *in, const struct record *record, struct err *err)
 {
     struct copying *c = context;

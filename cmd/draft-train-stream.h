@@ -1,4 +1,5 @@
-/* The train stream of a run that can be interrupted at any moment and resumed: it holds the whole training, each step once. */
+/* The train stream of a run that can be interrupted at any moment and resumed: it contains the whole training, each step
+ * once. */
 #ifndef MOE_CMD_DRAFT_TRAIN_STREAM_H
 #define MOE_CMD_DRAFT_TRAIN_STREAM_H
 
@@ -10,8 +11,8 @@ struct draft_train_past {
     double seconds;                 /* out: their duration, from the earlier stream; 0: no stream was left */
 };
 
-/* Opens the stream with its header and `run`. A resumed training first copies the records that an earlier process of the same
- * run left, up to its checkpoint, from the file that it was writing or from one that a signal ended. */
+/* Opens the stream and writes its header and `run`. A resumed training first copies the records of an earlier process of the
+ * same run, up to its checkpoint: from the file that the process was writing, or from one that a signal ended. */
 int draft_train_stream_open(struct writer **out, const char *path, const struct header *header, const struct train_run *run,
                             struct draft_train_past *past, struct err *err);
 

@@ -115,7 +115,7 @@ static int terminal_width(const struct report_args *args)
 
 typedef int draw_figure(const struct figure *figure, struct text *out, struct err *err);
 
-/* A figure as a page, alone or with its tables, or as they are. */
+/* Writes a figure as a page, alone or with its tables; without --svg and --html, writes the tables. */
 static int put_drawn(struct text *out, const struct report_args *args, enum report_form form, const struct figure *figure,
                      draw_figure *draw, const char *title, struct err *err)
 {
@@ -206,7 +206,7 @@ done:
     return rc;
 }
 
-/* None of the files of a suite may be written. */
+/* Refuses outputs that would overwrite a file of the suite. */
 static int check_inputs(struct suite **suite, const struct console *console, struct err *err)
 {
     if (!suite_inputs(*suite, claims_see, &console->claims, err))
@@ -222,7 +222,7 @@ static int read_suite(struct suite **out, const char *path, const struct console
     return check_inputs(out, console, err) ? err_at(err, "%s", path) : 0;
 }
 
-/* Runs, with the stream in a temporary file, and reports on that. */
+/* Runs the suite, with the stream in a temporary file, and reports on the stream. */
 static int run_and_report(struct bench_setup *setup, const char *output, struct err *err)
 {
     const char *folder = getenv("TMPDIR"), *kept;
@@ -241,7 +241,7 @@ done:
     return rc;
 }
 
-/* The command line that goes on with this run, for a terminal after a signal. */
+/* Writes the message for a terminal after a signal: the command line that continues this run. */
 static int put_signal_text(struct text *out, const struct console *console, const char *output, struct err *err)
 {
     return text_printf(out, err, "%s%s: ended; finished samples are kept; this continues with them:\n  ",
@@ -258,8 +258,8 @@ static bool taken(const char *path, const char *suffix)
     return exists;
 }
 
-/* Where a run at a terminal keeps its stream: SUITE.moes, or SUITE-2.moes and so on, in this folder or, where that takes no
- * files, the one for temporary files. Neither a stream that is there nor what is left of one is written over. */
+/* Chooses the file for the stream of a run at a terminal: SUITE.moes, or SUITE-2.moes and so on, in this folder or, if it is
+ * not writable, in the folder for temporary files. Never overwrites an existing stream or the parts of one. */
 static int name_stream(struct text *out, const char *suite, struct err *err)
 {
     const char *folder = getenv("TMPDIR"), *slash = strrchr(suite, '/');
@@ -277,7 +277,7 @@ static int name_stream(struct text *out, const char *suite, struct err *err)
     return 0;
 }
 
-/* At a terminal: the stream goes to a file, and what it shows to the terminal. */
+/* Runs at a terminal: writes the stream to a file, and the report on it to the terminal. */
 static int run_at_terminal(struct bench_setup *setup, const char *suite, struct err *err)
 {
     struct text path = {0}, signal_text = {0};
@@ -311,7 +311,7 @@ static int run_into(struct bench_setup *setup, struct err *err)
     return rc;
 }
 
-/* The suite that options make, or with --print-suite its text; *out stays NULL then. */
+/* Makes the suite that the options describe. With --print-suite, prints its text instead; *out is then NULL. */
 static int make_suite(struct suite **out, const struct run_args *args, const struct console *console, struct err *err)
 {
     json_t *root = NULL;
@@ -363,7 +363,7 @@ static int check_force(const struct suite *suite, bool force, struct err *err)
     return force ? err_set(err, ERR_INPUT, "--force: no setting has a ranking to use; leave it out, or add \"rank\"") : 0;
 }
 
-/* Diagnoses a missing suite: no words at all, or a suite that --resume took. */
+/* Diagnoses a missing suite: no operands at all, or --resume has consumed the name of the suite. */
 static int check_files(const struct run_args *args, struct err *err)
 {
     if (args->resume && !strcmp(args->resume, "-"))
@@ -504,8 +504,8 @@ static const struct opt machine_options[] = {
 
 static const struct machine_args machine_defaults = { .seconds = 0.5, .size = ROOFLINE_BYTES, .ranks = RANKS_NONE };
 
-/* Measures the network between processes. All have left the job before process 0 goes on alone, as waiting processes would
- * disturb what it measures. *writes: this is process 0. */
+/* Measures the network between processes. All other processes leave the job before process 0 continues alone, because waiting
+ * processes would disturb later measurements. *writes: this is process 0. */
 static int measure_network(const struct machine_args *args, struct transfer_speed *out, bool *writes,
                            const struct console *console, struct err *err)
 {

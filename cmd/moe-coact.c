@@ -1,4 +1,4 @@
-/* moe-coact: which experts a text uses, and in which order to keep them.
+/* moe-coact: analyses which experts a text uses, and in which order to keep them.
  *
  * Reads:  route streams (files or standard input), a rank stream
  * Writes: rank, coact or merged stream; table, JSON, CSV or SVG on request
@@ -31,7 +31,7 @@ struct coact_args {
     bool text, json, csv, svg, trees;
 };
 
-/* Orders for coverage: the ranking methods, and after them each forward's own order. */
+/* Orders for coverage: the ranking methods, then each forward's own order. */
 enum { BY_ROUTER = RANKING_PAIRS + 1 };
 static const char *const coverage_orders[] = { "frequency", "mass", "coverage", "pairs", "router", NULL };
 
@@ -170,7 +170,7 @@ static int write_as(enum form form, const struct analysis *analysis, const struc
     }
 }
 
-/* coverage --by router and union --trees read routes in another way. */
+/* Selects the analysis class: coverage --by router and union --trees read routes in another way than the others. */
 static int class_of(const struct analysis_class **class, const struct coact_args *args, struct err *err)
 {
     *class = args->trees ? &trees_analysis : args->setup.method == BY_ROUTER ? &shortlist_analysis : args->class;

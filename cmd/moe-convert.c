@@ -25,7 +25,7 @@
 
 static const char PRODUCER[] = "moe-convert " MOE_VERSION;
 
-enum { KEEP = 0, NOT_GIVEN = -1 };      /* of the choices below; the others are in the order of enum weight_format */
+enum { KEEP = 0, NOT_GIVEN = -1 };      /* values of the choices below; the others are in the order of enum weight_format */
 static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
 static const char *const plain_formats[] = {"f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
 
@@ -53,7 +53,7 @@ static const struct opt_rule build_rules[] = {
     {OPT_EXCLUDES, "dtype|expert-dtype|name|output|dry-run|threads", "list-families", "nothing is converted"}, OPT_RULES_END };
 static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
 
-/* Prints what would be written to standard output, instead of writing the file. */
+/* Prints the plan to standard output, instead of writing the file. */
 static int print_plan(struct layout *layout, const struct hparams *shape, const struct head_params *head, struct err *err)
 {
     struct text text = {0};
@@ -64,7 +64,7 @@ static int print_plan(struct layout *layout, const struct hparams *shape, const 
     return rc;
 }
 
-/* The formats of other programs are read, but not written. */
+/* Refuses the file name endings of other programs' formats, which are read, but not written. */
 static int check_ending(const char *output, struct err *err)
 {
     static const char *const others[] = {".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json", ".jsonl", ".moes"};
@@ -85,14 +85,15 @@ static int check_output(const char *output, const char *name, bool dry_run, stru
         return err_set(err, ERR_INPUT, "no -o FILE; name the model file to write");
     if (strcmp(output, "-") == 0)
         return err_set(err, ERR_INPUT, "-o -: a model file is mapped, not streamed; name a file");
-    struct stat status;             /* asked before anything is kept beside it */
+    struct stat status;             /* checked before any temporary file is written beside the output */
     if (stat(output, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
         return err_set(err, ERR_INPUT, "-o %s: is a device or pipe, which cannot be mapped; name a file on disk", output);
-    return access(output, F_OK) ? check_ending(output, err) : 0;       /* what exists may be the source, which says more */
+    return access(output, F_OK) ? check_ending(output, err) : 0;       /* an existing file may be the source; a later check
+                                                                        * reports that more precisely */
 }
 
-/* Opens what `source` names, also in the cache of the Hugging Face hub. *name: the user's own stays; else a repository's is put
- * into the checkpoint, since a folder of the cache is called by a number. */
+/* Opens the checkpoint that `source` names, also in the cache of the Hugging Face hub. *name: a name from the user is kept;
+ * NULL becomes the repository's name, stored in the checkpoint, because folders in the cache are named by commits. */
 static int open_source(struct checkpoint **checkpoint, const char *source, const char *beside, const char **name,
                        const struct console *console, struct err *err)
 {
@@ -106,7 +107,8 @@ static int open_source(struct checkpoint **checkpoint, const char *source, const
     return 0;
 }
 
-/* A folder's files are known once it is open. */
+/* Checks that no output overwrites a file of the checkpoint. The checkpoint must be open, because the files of a folder are
+ * known only then. */
 static int check_sources(const struct checkpoint *checkpoint, const struct console *console, struct err *err)
 {
     for (size_t i = 0; i < checkpoint->file_count; i++) {
@@ -159,7 +161,8 @@ static int carry_out(struct conversion *plan, const char *output, bool dry_run, 
     return rc;
 }
 
-/* A draft head has no embedding, or no layers of a model: what a plan lacks then would mislead. */
+/* Plans the conversion of a model. Reports a draft head as such: it lacks tensors of a model, so the plan's own error would be
+ * misleading. */
 static int plan_model(struct conversion *plan, struct checkpoint *checkpoint, const struct build_args *args,
                       const struct convert_options *options, struct err *err)
 {
@@ -225,7 +228,7 @@ struct head_args {
     bool safetensors, dry_run;
 };
 
-/* In the order of enum head_kind, which begins with none. EAGLE-2's heads are EAGLE-1's. */
+/* In the order of enum head_kind, which begins with HEAD_NONE. EAGLE-2's heads have the format of EAGLE-1. */
 static const char *const head_kinds[] = {
     "auto", "eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", "eagle2", NULL};
 static const char *const layer_id_choices[] = {"auto", "output", "input", NULL};       /* enum layer_ids */
@@ -252,7 +255,7 @@ static const struct opt_rule head_rules[] = {
     {OPT_NEEDS, "safetensors", "export", "what is converted becomes a head file"}, OPT_RULES_END };
 static const struct operand head_operands[] = { OPERAND_ONE("SOURCE", struct head_args, source), OPERAND_END };
 
-/* Options of the other way would change nothing here. */
+/* Refuses options of conversions, which would have no effect on an export. */
 static int check_export(const struct head_args *args, struct err *err)
 {
     const char *other = args->target ? "target" : args->kind ? "kind" : args->exit_layer ? "exit-layer"
@@ -290,7 +293,7 @@ static int export_head(const struct head_args *args, const struct console *conso
     return rc;
 }
 
-/* Refuses options of another kind of head. */
+/* Refuses options that belong to another kind of head. */
 static int check_kind(const struct head_args *args, enum head_kind kind, struct err *err)
 {
     if (args->exit_layer && kind != HEAD_KANGAROO)
@@ -389,7 +392,8 @@ done:
     return rc;
 }
 
-/* A model takes texts, with words that are made up; a draft head has its target's tokenizer. */
+/* Makes the tokenizer: a model has one with made-up words, so that it accepts texts; a draft head uses its target's
+ * tokenizer. */
 static int make_tokenizer(struct synthetic_options *options, int vocab, struct err *err)
 {
     struct text *json = &options->tokenizer_json;

@@ -1,7 +1,6 @@
-/* moe-decode: decodes prompts, with drafts that make it faster and leave the text as it is.
+/* moe-decode: decodes prompts, with drafts that speed up decoding without changing the text.
  *
- * Reads:  a model; prompts (files, -p, or standard input); a rank stream when a budget asks for one; a decode stream to go on
- *         from
+ * Reads:  a model; prompts (files, -p, or standard input); a rank stream for some budgets; a decode stream to resume from
  * Writes: text, or JSON lines with --json; a decode stream with --stream
  * Exit:   0 done, 1 some prompts were skipped (--keep-going), 2 trouble */
 #include <limits.h>
@@ -97,21 +96,21 @@ static const struct decode_args defaults = {.settings = DECODE_DEFAULTS, .parall
 
 static bool reads_input(const struct decode_args *args) { return !args->files.count && !args->prompts.texts.count; }
 
-/* One run of the command: what is open. */
+/* The open objects of one run of the command. */
 struct run {
     struct decode_args *args;
     struct auto_drafts drafts;
     const struct console *console;
-    struct console silent;                  /* of processes that do not write */
+    struct console silent;                  /* for processes that do not write */
     struct decode_ranks ranks;
     struct session *session;
     struct budget *budget;
-    const char *departure;                  /* decode_lossless_label's */
+    const char *departure;                  /* result of decode_lossless_label */
     struct text why;
-    struct texts texts;                     /* owns what it borrows; its decoders are alike */
+    struct texts texts;                     /* owns the objects that struct texts borrows; its decoders are alike */
     struct text options;                    /* decode_options */
     struct decode_described machine;
-    struct text resumed;                    /* the file that texts.resume is read from */
+    struct text resumed;                    /* the file from which texts.resume reads */
     const struct stop *stop;
     bool chat;                              /* a conversation at the terminal */
     struct prompt prompt;                   /* then */
@@ -151,7 +150,7 @@ static int converse(struct run *run, bool *ended, struct err *err)
     return rc;
 }
 
-/* Returns the length of the longest recorded drafts; the policy of the run must be replayable over them. */
+/* Returns the length of the longest recorded drafts; it must suffice to replay the policy of the run. */
 static int record_length(const struct decode_args *args)
 {
     if (args->record_length)
@@ -208,7 +207,7 @@ static int open_ranks(struct run *run, struct err *err)
     return check_ranks(run, err);
 }
 
-/* Returns why prompts cannot name policies other than the run's; NULL: they can. */
+/* Returns the reason why prompts cannot name policies other than the run's; NULL: they can. */
 static const char *one_policy(const struct run *run)
 {
     const struct decode_args *args = run->args;
@@ -287,7 +286,7 @@ static int open_model(struct run *run, struct err *err)
     return 0;
 }
 
-/* How far the stream of an earlier run is of use here. A stream that this run writes itself need not be there yet, so that one
+/* Opens the stream of an earlier run, to reuse its texts. A stream that this run writes itself need not exist yet, so that one
  * command line serves the first run and all later ones. */
 static int open_resume(struct run *run, struct header *header, struct err *err)
 {
@@ -322,8 +321,8 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     return rc;
 }
 
-/* Checks the memory of all concurrent texts. Each counts with the length of the longest, or with the whole context if the
- * prompts are not known in advance. */
+/* Checks the memory of all concurrent texts. Each is assumed to be as long as the longest, or as long as the whole context if
+ * the prompts are not known in advance. */
 static int plan_memory(const struct run *run, bool known, struct err *err)
 {
     return session_check_texts(run->session, run->args->parallel, known ? run->longest : INT_MAX,
@@ -331,7 +330,8 @@ static int plan_memory(const struct run *run, bool known, struct err *err)
                ? err_at(err, "--parallel") : 0;
 }
 
-/* Before hours go into the first ones. With --keep-going they are judged as they come. */
+/* Checks all prompts before the first one is decoded, because decoding may last hours. With --keep-going, each prompt is
+ * checked when it is read. */
 static int check_prompts(struct run *run, struct err *err)
 {
     bool all;
@@ -431,7 +431,7 @@ static int check_args(const struct decode_args *args, const struct console *cons
     return 0;
 }
 
-/* Writes the files that the next run begins with. */
+/* Writes the files with which the next run begins. */
 static int keep_files(struct run *run, struct err *err)
 {
     struct decoder *decoder[DECODERS_MAX];
@@ -446,7 +446,7 @@ static int keep_files(struct run *run, struct err *err)
     return session_keep_hot_set(run->session, err);
 }
 
-/* The stream that is resumed is finished, and has all texts of this run already. */
+/* Returns whether the resumed stream is complete and already contains all texts of this run. */
 static bool is_finished(const struct run *run)
 {
     const struct texts *texts = &run->texts;
@@ -454,7 +454,8 @@ static bool is_finished(const struct run *run)
            !strcmp(run->resumed.data, run->args->stream) && !texts->decoded && !texts->failed;
 }
 
-/* All prompts were decoded or skipped. A hot set that cannot be written costs neither texts nor stream. */
+/* Closes the outputs after all prompts were decoded or skipped. A failure to write the hot set loses neither texts nor
+ * stream. */
 static int close_outputs(struct run *run, struct err *err)
 {
     if (run->texts.recorder.writer && is_finished(run)) {
@@ -473,7 +474,7 @@ static int close_outputs(struct run *run, struct err *err)
                        : 0;
 }
 
-/* On a terminal, or with -v: what a person wants to know of the run. */
+/* Prints a summary of the run, on a terminal or with -v. */
 static int summarise(const struct run *run, struct err *err)
 {
     bool terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO);
@@ -496,13 +497,13 @@ static int summarise(const struct run *run, struct err *err)
     return rc;
 }
 
-/* A person had enough: the conversation is whole as it is. */
+/* Ends the conversation when the user ends it by a signal: the outputs so far are complete. */
 static int leave_chat(struct run *run, struct err *err)
 {
     return close_outputs(run, err) ? -1 : err_set(err, ERR_SIGNAL, "the conversation was ended by %s", signals_name());
 }
 
-/* Appends to the error how to go on from the stream that is kept. */
+/* Appends to the error how to continue from the kept stream. */
 static void add_again(const struct run *run, struct err *err)
 {
     const char *stream = run->args->stream, *more = reads_input(run->args) ? ", with the same prompts as input" : "";
@@ -521,7 +522,7 @@ static void add_again(const struct run *run, struct err *err)
     text_free(&line);
 }
 
-/* A signal came: what there is stays, and says that it is not all. */
+/* Ends the run after a signal: keeps the outputs so far, and marks the stream as incomplete. */
 static int close_early(struct run *run, struct err *err)
 {
     bool file = run->texts.recorder.writer && strcmp(run->args->stream, "-");

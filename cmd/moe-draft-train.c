@@ -1,6 +1,6 @@
 /* moe-draft-train: trains a draft head for a model, from the model's own states, and evaluates heads.
  *
- * Reads:  model, feature streams or texts with answers, a head or a checkpoint to go on from
+ * Reads:  model, feature streams or texts with answers, a head or a checkpoint to continue from
  * Writes: head file, checkpoints, and train streams
  * Exit:   0 done, 2 trouble */
 #include <inttypes.h>
@@ -143,9 +143,9 @@ static const struct train_args train_defaults = {
 struct training {
     const struct train_args *args;
     const struct console *console;
-    struct console silent;              /* for all processes but the first */
+    struct console silent;              /* for all processes except the first */
     struct ranks *ranks;
-    struct share *share;                /* NULL: there is one process */
+    struct share *share;                /* NULL: there is only one process */
     bool first;                         /* this process prints and writes */
     struct session_options target;
     struct session *session;
@@ -161,7 +161,7 @@ struct training {
     struct writer *writer;
     struct text recipe, checkpoint, best;
     struct progress bar;
-    double started, saved, before;      /* before: seconds of training before this run resumed it */
+    double started, saved, before;      /* before: seconds of training in earlier processes of this run */
     char from[17];              /* identifies the initial head; "": a new head */
 };
 
@@ -343,8 +343,8 @@ static int put_head(struct training *t, struct err *err)
     return head->scaled ? text_puts(&t->recipe, ",\"scaled\":true", err) : 0;
 }
 
-/* Lists all settings that determine the weights, apart from the texts' states. A checkpoint must have been made with the same.
- * */
+/* Lists all settings that determine the weights, apart from the texts' states. A checkpoint can be resumed only with the same
+ * settings. */
 static int put_settings(struct training *t, struct err *err)
 {
     const struct optimiser_settings *o = &t->settings.optimiser;
@@ -406,14 +406,14 @@ static int check_output(const char *path, struct err *err)
     return rc;
 }
 
-/* Makes "head.best.moe" from "head.moe". */
+/* Forms "head.best.moe" from "head.moe". */
 static int name_best(struct text *out, const char *path, struct err *err)
 {
     const size_t length = strlen(path), tail = length > 4 && !strcmp(path + length - 4, ".moe") ? 4 : 0;
     return text_printf(out, err, "%.*s.best%s", (int)(length - tail), path, path + length - tail);
 }
 
-/* Checks the outputs that no option names as opt_parse has checked the others. */
+/* Checks the default outputs that no option names, as opt_parse has checked the others. */
 static int check_names(const struct training *t, struct err *err)
 {
     static const struct subcommand inputs = {.options = train_options, .operands = train_operands};
@@ -439,7 +439,7 @@ static int check_outputs(struct training *t, struct err *err)
            err_set(err, ERR_INPUT, "%s: already exists; continue from it with --resume, or remove it", t->checkpoint.data);
 }
 
-/* Reads the checkpoint, if there is one. */
+/* Resumes from the checkpoint, if it exists. */
 static int resume_training(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
@@ -454,7 +454,7 @@ static int resume_training(struct training *t, struct err *err)
     return 0;
 }
 
-/* Only the first process prints and writes. */
+/* Opens the processes. Only the first process prints and writes. */
 static int open_ranks(struct training *t, struct err *err)
 {
     if (job_ranks_open(&t->ranks, t->args->ranks, err))
@@ -528,7 +528,7 @@ static int prepare(struct training *t, struct err *err)
 
 static int save(struct training *t, struct err *err)
 {
-    const int kept = t->writer ? writer_keep(t->writer, err) : 0;       /* the stream holds all steps up to the checkpoint */
+    const int kept = t->writer ? writer_keep(t->writer, err) : 0;       /* the stream keeps all steps up to the checkpoint */
     struct err *first = kept ? NULL : err;
     t->saved = clock_seconds();
     return trainer_gather(t->trainer, first) ||
@@ -545,7 +545,8 @@ static int save_after(struct training *t, struct err *err)
     return err_set(err, first.code, "%s; --resume continues after step %lld", first.text, (long long)trainer_steps(t->trainer));
 }
 
-/* rc: the result of a write by the first process. If it failed, all processes end. */
+/* Agrees with the other processes on the result of a write by the first process. If it failed, all processes end. rc: the
+ * result in this process. */
 static int written(struct training *t, int rc, struct err *err)
 {
     struct err other = {0};
@@ -562,7 +563,7 @@ static int written(struct training *t, int rc, struct err *err)
     return save_after(t, err);
 }
 
-/* Ends after a signal, with a checkpoint. */
+/* Ends after a signal; saves a checkpoint first. */
 static int stop_here(struct training *t, struct err *err)
 {
     const char *signal = signals_name();
@@ -591,7 +592,7 @@ static int write_head(const struct training *t, const char *path, struct err *er
     return weights_write(t->weights, &file, t->pool, err);
 }
 
-/* Returns whether an evaluation is due; it always is after the last step. */
+/* Returns whether an evaluation is due; after the last step it always is. */
 static bool is_due(const struct training *t)
 {
     const int64_t made = trainer_steps(t->trainer);

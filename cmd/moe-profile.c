@@ -2,7 +2,7 @@
  * the layers that a model may skip when it drafts for itself.
  *
  * Reads:  model, prompts, and with --budget a rank stream
- * Writes: route stream; a table on a terminal or with --text; of skip, a skip file
+ * Writes: route stream; a table on a terminal or with --text; a skip file (skip)
  * Exit:   0 done, 2 trouble */
 #include <string.h>
 #include <unistd.h>
@@ -229,7 +229,7 @@ static int search(struct skip_profile *profile, struct prompts *prompts, const s
     return rc;
 }
 
-/* Prints the best set in a line. */
+/* Prints the best set on one line. */
 static void print_found(const struct console *console, const struct skip_set *best, const struct skip_found *found)
 {
     int left_out = 0;

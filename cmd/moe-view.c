@@ -83,7 +83,7 @@ static int show_stream_end(struct show *show, const struct reader *in, struct er
     return show_end(show, err);
 }
 
-/* The last record of an aborted stream says that the producer gave up; the stream is incomplete all the same. */
+/* Prints the last record of an aborted stream, which reports that the producer gave up; the stream is still incomplete. */
 static void show_abort(struct show *show, const struct reader *in)
 {
     const char *message = reader_abort_message(in);
@@ -110,7 +110,7 @@ static int verify_stream(struct show *show, struct reader *in, struct err *err)
     return 0;
 }
 
-/* Refuses a sequence or layer that no record has. last: the highest sequence in the stream; -1: none. */
+/* Refuses a sequence or layer that occurs in no record. last: the highest sequence in the stream; -1: none. */
 static int refuse_none(const struct reader *in, const struct view_args *args, int64_t last, struct err *err)
 {
     const char *of = args->type ? " of this --type" : "";
@@ -229,7 +229,7 @@ static int view_input(struct show *show, const char *path, const struct view_arg
     return fd < 0 ? err_errno(err, "%s", path) : view_open(show, path, fd, args, err);
 }
 
-/* Prints each file in order, also after an incomplete one. */
+/* Verifies each file in order, also after an incomplete one. */
 static int verify_several(struct show *show, const struct view_args *args, const struct console *console, struct err *err)
 {
     int faults = 0;
@@ -257,7 +257,7 @@ static int view(const void *arguments, const struct console *console, struct err
     if (show_open(&show, args->output, form_of(args), err))
         return -1;
     if (args->files.count > 1 ? verify_several(show, args, console, err) : view_input(show, path, args, err)) {
-        show_flush(show, NULL);                 /* prints the records before the fault; an output file does not appear */
+        show_flush(show, NULL);                 /* prints the records before the fault; an output file is not created */
         show_discard(&show);
         return -1;
     }
