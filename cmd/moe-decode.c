@@ -113,7 +113,7 @@ struct run {
     struct text resumed;                    /* the file from which texts.resume reads */
     const struct stop *stop;
     bool chat;                              /* a conversation at the terminal */
-    struct prompt prompt;                   /* then */
+    struct prompt prompt;                   /* with chat: the conversation */
     int longest;                            /* tokens of the longest text and its prompt, as far as prompts are known */
 };
 

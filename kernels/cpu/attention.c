@@ -40,10 +40,10 @@ struct panel {
     enum cache_format format;
     int width, chunk;
     bool widened;                       /* committed positions were converted to f32 */
-    const unsigned char *next;          /* what tile_rows.next and .next_step are for the chunk's first position */
+    const unsigned char *next;          /* values of tile_rows.next and .next_step for the chunk's first position */
     size_t next_step;
     int row;                            /* row whose positions were gathered last */
-    float path_scale[ATTENTION_CHUNK];  /* of the positions that were gathered */
+    float path_scale[ATTENTION_CHUNK];  /* scales of the positions that were gathered last */
     /* committed positions, then those gathered for a row with a path, all as f32 */
     _Alignas(64) float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];
 };
@@ -107,15 +107,15 @@ static struct tile_rows panel_rows(struct panel *panel, const struct query *quer
     return rows;
 }
 
-/* Queries that see the same positions, for one tile: `rows` of them; the tile is filled up with the last one, whose results go
- * to `unused`. */
+/* Up to eight queries that see the same positions of a chunk: `rows` of them. The tile is padded with copies of the last query,
+ * whose results are written to `unused`. */
 struct tile {
     struct query *query;
     int rows, filled;
     float unused[ATTENTION_HEAD_DIM_MAX > ATTENTION_CHUNK ? ATTENTION_HEAD_DIM_MAX : ATTENTION_CHUNK];
 };
 
-/* First half of a chunk: scores, maximum and sum. */
+/* Computes the first half of a chunk: scores, maximum and sum. */
 static void tile_keys(struct tile *tile, struct panel *keys, float scale, bool ahead)
 {
     const struct tile_rows rows = panel_rows(keys, tile->query, ahead);
@@ -135,7 +135,7 @@ static void tile_keys(struct tile *tile, struct panel *keys, float scale, bool a
     }
 }
 
-/* Second half: values, joined to the result of the chunks before. */
+/* Computes the second half of a chunk: values, joined to the result of the chunks before. */
 static void tile_join_values(struct tile *tile, struct panel *values, bool ahead)
 {
     const struct tile_rows rows = panel_rows(values, tile->query, ahead);
@@ -234,7 +234,7 @@ static void block_prefetches(struct block *b, int chunk, bool more)
     values->next = keys->widened ? values->cache + after * value : keys->cache + after * key;
 }
 
-/* One chunk: its keys, then its values, for all queries of a block. */
+/* Processes one chunk for all queries of a block: its keys, then its values. */
 static void attend_chunk(struct block *b, int count, float scale)
 {
     bool ahead = true;

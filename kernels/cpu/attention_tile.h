@@ -30,8 +30,8 @@ struct tile_rows {
     enum cache_format format;
     int width, count;
     const unsigned char *next;          /* memory that is needed after them and is prefetched meanwhile; NULL: none */
-    size_t next_step;                   /* its bytes for each of the positions */
-    const float *scale;                 /* of each of them; NULL: none */
+    size_t next_step;                   /* bytes of that memory per position of this tile */
+    const float *scale;                 /* scales of the positions; NULL: none */
 };
 
 /* Returns how far `next` advances for each line of the rows. */
@@ -40,7 +40,7 @@ static inline size_t tile_pace(const struct tile_rows *rows)
     return 64 * rows->next_step / ((size_t)rows->width * cache_size(rows->format));
 }
 
-/* How the values of a chunk join the result of the chunks before. */
+/* Factors that join the values of a chunk to the result of the chunks before. */
 struct tile_join {
     float before[TILE_ROWS], now[TILE_ROWS];
     bool first[TILE_ROWS];
@@ -135,14 +135,14 @@ TILE_INLINE void tile_spread(__m512 sum, int rows, float *const *score, int j)
     }
 }
 
-/* Computes 16 dot products: `rows` queries with 16 / rows keys. Lane 4p + e of the result is that of n = 4e + p. */
+/* Computes 16 dot products: `rows` queries with 16 / rows keys. Lane 4p + e of the result is the product of n = 4e + p. */
 TILE_INLINE __m512 tile_dots(enum cache_format format, const float *const *q, const unsigned char *k, int width, int rows,
                              bool ahead, uintptr_t far, size_t pace)
 {
     const int whole = width & ~15, keys = 16 / rows, lines = keys * (int)cache_size(format) / 4;
     const size_t size = cache_size(format), step = (size_t)width * size, near = (size_t)keys * step;
     const __mmask16 rest = (__mmask16)((1u << (width & 15)) - 1);
-    uintptr_t next = (uintptr_t)k + near;                        /* the next tile: this one needs its lines all at once */
+    uintptr_t next = (uintptr_t)k + near;                        /* the next tile; all lines of this one are needed now */
     __m512 sum[16], own[TILE_ROWS];
 #pragma GCC unroll 16
     for (int n = 0; n < 16; n++)

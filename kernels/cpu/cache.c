@@ -1,4 +1,4 @@
-/* Rotary positions, and writing and moving in the KV cache. */
+/* Rotation by position, and writing and moving rows in the KV cache. */
 #include <string.h>
 
 #include "common/base/float.h"

@@ -1,7 +1,7 @@
 /* Decoders of IQ2 and IQ3 to bytes (codes.h), in two forms. One looks up two entries of a grid in each word; the other one, for
  * AVX512-VBMI (ISA_VBMI), looks up bytes, so that indices can be used as they are stored.
  *
- * grid: what grid_begin made of the grid of the format. Only the form with VBMI reads it. */
+ * grid: the result of grid_begin for the format's grid. Only the form with VBMI reads it. */
 #ifndef MOE_KERNELS_CPU_CODES_GRIDS_H
 #define MOE_KERNELS_CPU_CODES_GRIDS_H
 
@@ -63,8 +63,8 @@ INLINE void grid_begin(enum weight_format format, unsigned char *bytes)
     }
 }
 
-/* The upper bits of indices, as sets of bytes: part[p] are the bytes of `among` whose index is in the p-th 128 entries.
- * parts_two: bit 7 is in the index. parts_four: bit 8 is a bit of `more`. */
+/* Split bytes by the upper bits of their indices: part[p] becomes the set of those bytes of `among` whose index is in the p-th
+ * 128 entries. parts_two: bit 7 is in the index. parts_four: bit 8 is a bit of `more`. */
 INLINE void parts_two(__mmask64 among, words index, __mmask64 *part)
 {
     part[0] = _mm512_mask_cmpge_epi8_mask(among, index, _mm512_setzero_si512());
@@ -107,7 +107,7 @@ INLINE words bytes_signs(words seven, int first)
     return _mm512_gf2p8affine_epi64_epi8(seven, _mm512_set1_epi64(matrix), 0);
 }
 
-/* The bytes of codes of `bits` bits with signs: table[i] has the sign in bit bits + i of its index. */
+/* Tables of the bytes of codes of `bits` bits with signs: the index of table[i] has the sign in bit bits + i. */
 struct signed_codes { words table[4]; };
 
 INLINE struct signed_codes signed_codes(const int8_t *table, int bits)

@@ -59,8 +59,8 @@ static void ffn_group(struct ffn *f)
     f->wanted_count = count;
 }
 
-/* Divides the step's tasks into parts with about the same work: units times passes over them. The step has `width` outputs,
- * `each` per unit. */
+/* Divides the step's tasks into parts with about the same work: units times passes over them. The step has `width` outputs, and
+ * `each` of them per unit. */
 static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format format, int width, int each, size_t unit)
 {
     const int part = f->args->part, parts = f->args->parts;

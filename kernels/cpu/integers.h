@@ -1,9 +1,9 @@
-/* Parts of the products of weights that are unpacked to bytes (unit_integers.c): the products of a span, all of those with few
- * rows, and unpacking for more rows.
+/* Parts of the products of weights that are unpacked to bytes (unit_integers.c): the products of a span, complete products for
+ * few rows, and unpacking for more rows.
  *
  * The file that includes this header defines how a span is unpacked:
- *     GRID_BYTES   the size of what grid_begin makes, at most GRID_BYTES_MAX
- *     grid_begin   makes what span_codes reads beside weights, once for a unit
+ *     GRID_BYTES   size of the result of grid_begin, at most GRID_BYTES_MAX
+ *     grid_begin   prepares the tables that span_codes reads in addition to weights, once per unit
  *     span_codes   unpacks a span of a vector of outputs (codes.h) */
 #ifndef MOE_KERNELS_CPU_INTEGERS_H
 #define MOE_KERNELS_CPU_INTEGERS_H

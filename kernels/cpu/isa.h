@@ -24,7 +24,7 @@
 #define ISA_TEXT_EXPAND(isa) ISA_TEXT_OF(isa)
 #define ISA_TEXT ISA_TEXT_EXPAND(ISA)
 
-/* Asserts that the iterations of the next loop are independent; clang needs no assertion, it checks at run time. */
+/* Asserts that the iterations of the next loop are independent. clang needs no assertion, because it checks at run time. */
 #ifdef __clang__
 #define INDEPENDENT
 #else

@@ -5,7 +5,8 @@
 #include "kernels/cpu/unit.h"
 #include "kernels/cpu/work.h"
 
-/* Rows that a task takes through all its units before the next rows, so that both stay in the second-level cache. */
+/* Rows for which a task processes all its units before it continues with the next rows, so that rows and units stay in the
+ * second-level cache. */
 enum { BLOCK_ROWS = 64 };
 
 struct linear {

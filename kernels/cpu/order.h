@@ -1,5 +1,5 @@
-/* The order of inputs in which weights are unpacked to bytes (codes.h). It is the order that costs least. Quantised activations
- * are stored in it, because exact sums of integers do not depend on the order. */
+/* The order of inputs in which weights are unpacked to bytes (codes.h): the one with the cheapest unpacking. Quantised
+ * activations are stored in the same order; exact sums of integers do not depend on it. */
 #ifndef MOE_KERNELS_CPU_ORDER_H
 #define MOE_KERNELS_CPU_ORDER_H
 

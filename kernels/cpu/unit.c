@@ -19,8 +19,8 @@ static void add_chains(int rows, const float *chains, float *out)
             out[o] = chains[o] + chains[ODD + o];
 }
 
-/* Products of many rows with weights that must be decoded: each decoded chunk is used pass by pass, while the sums stay in
- * memory. */
+/* Computes products of many rows with weights that must be decoded: each decoded chunk is used pass by pass, while the sums
+ * stay in memory. */
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
                               const void *const *in, float *out);
 

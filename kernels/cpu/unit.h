@@ -33,8 +33,8 @@ enum { DECODED_ROWS = 8, BULK_ROWS = 6, MAX_ROWS = 64 };
 
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
 
-/* The same for mxfp4 and the formats after it, and rows of quantised activations in the order of codes_order (order.h), up to
- * MAX_ROWS. */
+/* Computes the same product for mxfp4 and the formats after it, and rows of quantised activations in the order of codes_order
+ * (order.h), up to MAX_ROWS. */
 #define unit_product_integers ISA_NAME(unit_product_integers)
 
 void unit_product_integers(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
@@ -46,8 +46,8 @@ void unit_product_integers(enum weight_format format, const void *unit, int inpu
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out);
 
-/* The same for bf16 weights and rows of rounded activations (rounded.h), up to MAX_ROWS. The second one is its form with fused
- * multiply-adds, the third one that with AVX512-BF16. */
+/* Compute the same product for bf16 weights and rows of rounded activations (rounded.h), up to MAX_ROWS. The second one is the
+ * form with fused multiply-adds, the third one that with AVX512-BF16. */
 #define unit_product_rounded ISA_NAME(unit_product_rounded)
 #define unit_product_flushed ISA_VECTOR_NAME(unit_product_flushed)
 #define unit_product_dot ISA_NAME(unit_product_dot)

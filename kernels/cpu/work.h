@@ -1,6 +1,6 @@
 /* Distribution of a kernel's tasks over the thread pool. Tasks are numbered 0 .. count-1 in the order of their memory. Every
- * member of the pool owns a contiguous part and takes tasks from its front, so that it reads one long stream; a member without
- * tasks takes from the END of other members' parts. Results do not depend on which member runs a task. */
+ * member of the pool owns a contiguous part and removes tasks from its front, so that it reads one long stream; a member
+ * without tasks removes tasks from the END of other members' parts. Results do not depend on which member runs a task. */
 #ifndef MOE_KERNELS_CPU_WORK_H
 #define MOE_KERNELS_CPU_WORK_H
 

@@ -144,7 +144,7 @@ static void select_mixed(const struct route_select_args *a, const float *x, cons
         }
 }
 
-/* The slots of zero experts become -1, after the others; *sum gets their weights. */
+/* Moves the slots of zero experts to the end, as -1, and sets *sum to the sum of their weights. */
 static void take_zero(const struct route_select_args *a, int32_t *wanted, int32_t *expert, float *weight, float *sum)
 {
     *sum = 0;
