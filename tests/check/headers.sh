@@ -11,7 +11,7 @@ for header in $(find common kernels tests/unit tests/kernel tests/emu -name '*.h
     kernels/cuda/dev_nvcc.h) continue ;;
     kernels/cuda/*.h | tests/emu/*.h)
         echo "#include \"$header\"" |
-            ${CXX:-g++} -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-function -I. -fsyntax-only -x c++ - || {
+            ${CXX:-g++} -std=gnu++14 -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-function -I. -fsyntax-only -x c++ - || {
                 echo "$header: does not compile alone"
                 bad=1
             }
