@@ -1,6 +1,6 @@
-/* AFMoE (arcee-ai/Trinity-Mini): norms before and after attention and feed-forward network; a gate weighs what attention makes;
- * sliding and full attention by turns, and positions do not turn queries and keys of the full ones; sigmoid router with a
- * correction that counts for choosing alone, shared experts, dense layers first. Reference: transformers models/afmoe. */
+/* AFMoE (arcee-ai/Trinity-Mini): norms before and after attention and feed-forward network; a gate multiplies the output of
+ * attention; sliding and full attention alternate, and full layers apply no RoPE; the sigmoid router adds a correction for
+ * the selection only; shared experts; the first layers are dense. Reference: transformers models/afmoe. */
 #include "common/arch/arch.h"
 
 #include <math.h>

@@ -27,7 +27,7 @@ static const struct config_key SHARED[] = {
 
 const struct arch *arch_at(int index) { return index < FAMILY_COUNT ? FAMILIES[index] : NULL; }
 
-/* Some publishers list a number for each layer; only the same for all is supported. */
+/* Reads an integer. Some publishers write a list with one integer per layer, whose entries must all be equal. */
 static int read_listed_int(const json_t *config, const struct config_key *key, const char *name, int *out, struct err *err)
 {
     const json_t *list = config_get(config, name), *first = json_array_get(list, 0), *entry;
@@ -116,7 +116,7 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
     return 0;
 }
 
-/* The widths of latent attention; head_dim in a config.json of such a family is something else. */
+/* Reads the widths of latent attention. In the config.json of such a family head_dim means something else. */
 static int read_latents(const json_t *config, struct hparams *s, struct err *err)
 {
     int rest = 0, rotary = 0;
@@ -186,8 +186,8 @@ static int set_rotary(const json_t *object, const struct arch *arch, double part
     return 0;
 }
 
-/* A rope stretched for `factor` times the original positions goes so far, where the published limit is not that of the
- * stretched rope: linear of vicuna-16k and yarn of Qwen2.5's card leave max_position_embeddings as it was. */
+/* Raises the maximum number of positions to `factor` times the original positions, because some published limits are those
+ * of the unstretched rope: vicuna-16k (linear) and the card of Qwen2.5 (yarn) leave max_position_embeddings unchanged. */
 static void reach(struct hparams *s, int original, double factor)
 {
     const double max = original * factor;
@@ -195,7 +195,7 @@ static void reach(struct hparams *s, int original, double factor)
         s->max_positions = max < INT32_MAX ? (int)max : INT32_MAX;
 }
 
-/* arXiv 2309.00071. The amplitude is that of the paper, or a quotient of two where both are given (DeepSeek-V2). */
+/* Reads YaRN (arXiv 2309.00071). Amplitude: attention_factor, the quotient by two mscales (DeepSeek-V2), or the paper's. */
 static int read_yarn(const json_t *rope, struct hparams *shape, struct err *err)
 {
     struct rope_shape *s = &shape->rope;
@@ -219,7 +219,7 @@ static int read_yarn(const json_t *rope, struct hparams *shape, struct err *err)
     return 0;
 }
 
-/* Where the amplitude of all dimensions is asked for, the part of a head that does not turn has it through the scale. */
+/* Scales attention scores so that the amplitude mscale_all_dim also applies to floats that RoPE does not rotate. */
 static int scale_latents(const json_t *rope, struct hparams *s, struct err *err)
 {
     double all = 0, factor = 1;
@@ -230,7 +230,7 @@ static int scale_latents(const json_t *rope, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* Reads the divisors of the pairs' frequencies. */
+/* Reads the divisors of the frequencies, one per pair of floats. */
 static int read_stretch(const json_t *rope, const char *key, struct rope_shape *s, struct err *err)
 {
     const json_t *factors = config_get(rope, key);
@@ -242,7 +242,7 @@ static int read_stretch(const json_t *rope, const char *key, struct rope_shape *
     return 0;
 }
 
-/* The short factors count at every length, as transformers has it; what changes far out is the amplitude. */
+/* Reads longrope. As in transformers, short factors apply to all lengths; beyond original_positions the amplitude differs. */
 static int read_longrope(const json_t *config, const json_t *rope, struct rope_shape *s, struct err *err)
 {
     const json_t *holder = config_get(config, "original_max_position_embeddings") ? config : rope;
@@ -251,8 +251,8 @@ static int read_longrope(const json_t *config, const json_t *rope, struct rope_s
            config_int(holder, "original_max_position_embeddings", true, &s->original_positions, err) ? -1 : 0;
 }
 
-/* The positions of a model with dynamic rope are those that it knew before. Where alpha is given (HunYuan), nothing is dynamic:
- * theta has grown by it once and for all. */
+/* Reads dynamic rope: max_position_embeddings is the number of positions before stretching. With alpha (HunYuan) nothing is
+ * dynamic: theta is multiplied by a power of alpha, the same for all lengths. */
 static int read_dynamic(const json_t *rope, struct hparams *s, struct err *err)
 {
     double factor, alpha = 0;
@@ -275,7 +275,7 @@ static int read_dynamic(const json_t *rope, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* All pairs of a head have a place, and the first of them turn. */
+/* Reads proportional rope: frequencies are spread over all pairs of a head, but only the first pairs are rotated. */
 static int read_proportional(const json_t *rope, double partial, struct rope_shape *s, int head_dim, struct err *err)
 {
     double factor = 1;
@@ -306,7 +306,7 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
     if (strcmp(kind, "yarn") == 0)
         return read_yarn(rope, s, err);
     if (strcmp(kind, "stretched") == 0)
-        return read_stretch(rope, "stretch", &s->rope, err);           /* from a GGUF file, which has no rule for them */
+        return read_stretch(rope, "stretch", &s->rope, err);           /* GGUF files list divisors, without a rule */
     if (arch->longrope && (strcmp(kind, "longrope") == 0 || strcmp(kind, "su") == 0))
         return read_longrope(config, rope, &s->rope, err);
     s->rope.kind = strcmp(kind, "linear") == 0 ? ROPE_LINEAR : strcmp(kind, "llama3") == 0 ? ROPE_LLAMA3 : ROPE_DEFAULT;
@@ -324,7 +324,7 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
            config_int(rope, "original_max_position_embeddings", true, &s->rope.original_positions, err) ? -1 : 0;
 }
 
-/* transformers 4 has rope_theta beside rope_scaling (or null), 5 has both in rope_parameters. */
+/* Reads the rope: rope_theta beside rope_scaling (or null) in transformers 4, both in rope_parameters in transformers 5. */
 static int read_rope(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     const char *holder = config_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -421,7 +421,7 @@ static int read_state_layers(const json_t *config, struct hparams *s, struct err
     return 0;
 }
 
-/* The shape of layers with a state. */
+/* Reads the shape of layers with a state. */
 static int read_delta(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     if (!arch->states || arch->fixed.delta.kind != RECURRENCE_DELTA)
@@ -463,8 +463,8 @@ static void still_full_layers(const struct arch *arch, struct hparams *s)
         s->layer[i].still = arch->full_still && any && !s->layer[i].window;
 }
 
-/* Which layers share the positions that an earlier one has chosen (GLM-5): a list, a text of F and S, or all but each
- * index_topk_freq-th from layer index_skip_topk_offset - 1 on. Predictors have no indexer here: they draft. */
+/* Reads which layers share the positions chosen by an earlier layer's indexer (GLM-5): a list, a string of F and S, or all but
+ * every index_topk_freq-th from layer index_skip_topk_offset - 1 on. Predictors have no indexer, because they only draft. */
 static int read_shared_indexes(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *types = config_get(config, "indexer_types"), *pattern = config_get(config, "index_topk_pattern");
@@ -489,7 +489,7 @@ static int read_shared_indexes(const json_t *config, struct hparams *s, struct e
     return 0;
 }
 
-/* Refuses other kinds of attention than that with an indexer, which has an old name, too. */
+/* Refuses kinds of attention other than indexed_attention and deepseek_sparse_attention, its old name. */
 static int check_indexed(const json_t *config, struct err *err)
 {
     const json_t *type;
@@ -556,7 +556,7 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
     return 0;
 }
 
-/* transformers 5 writes a list in place of the keys that families have published. */
+/* Reads mlp_layer_types, a list that transformers 5 writes in place of the keys that families published. */
 static int read_mlp_layer_types(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *types = config_get(config, "mlp_layer_types");
@@ -587,7 +587,7 @@ static int expert_layers_in_range(const json_t *config, struct hparams *s, struc
     return 0;
 }
 
-/* Dense layers first, then experts in every moe_layer_freq-th layer. */
+/* Reads which layers have experts: after the dense layers every moe_layer_freq-th one, or one flag per layer in a list. */
 static int expert_layers_after_dense(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     const char *key = arch->dense_key ? arch->dense_key : "first_k_dense_replace";
@@ -693,7 +693,7 @@ static int add_end(struct hparams *s, const json_t *object, const json_t *id, st
     return 0;
 }
 
-/* Generation goes by generation_config.json where that names end tokens. */
+/* Reads the end tokens: those of generation_config.json, if that file names any, otherwise those of config.json. */
 static int read_ends(const json_t *config, const json_t *generation, struct hparams *s, struct err *err)
 {
     bool own = generation && config_get(generation, "eos_token_id");
@@ -725,7 +725,7 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
         if (read_key(config, &key, shape, err))
             return -1;
     }
-    if (arch->halves && !shape->layers)                 /* transformers 5 writes the list alone */
+    if (arch->halves && !shape->layers)                 /* transformers 5 writes only this list */
         shape->layers = (int)json_array_size(config_get(config, "layers_block_type"));
     for (int i = 0; i < ARCH_KEYS && arch->keys[i].key; i++)
         if (read_key(config, &arch->keys[i], shape, err))

@@ -1,14 +1,14 @@
-/* Model families: what a config.json means, and what the tensors of a checkpoint are called.
+/* Model families: the meaning of a config.json, and the names of the tensors of a checkpoint.
  *
- * A family is one file with one table (struct arch) and one line in arch.c. It says nothing but what is special: which keys
- * fill which hparams, what is fixed, and the names of tensors. A source tensor plays a SLOT; a canonical tensor is made from
- * one to three slots (q, k and v become qkv; gate, up and down become an expert). A family may have several NAMINGS: the
- * published one, and the one with all experts in one tensor, as transformers 5 holds them in memory; GGUF has names of its
- * own, the same for all families (gguf.c).
+ * A family is one file with one table (struct arch) and one line in arch.c. The table contains only what is special: the keys
+ * that fill hparams, which values are fixed, and the names of tensors. A source tensor plays a SLOT; a canonical tensor is made
+ * from one to three slots (q, k and v become qkv; gate, up and down become an expert). A family may have several NAMINGS: the
+ * published one, and the one with all experts in one tensor, as transformers 5 keeps them in memory. GGUF files use their own
+ * names, the same for all families (gguf.c).
  *
  * In:     config.json, generation_config.json as JSON objects
  * Out:    hparams that passed hparams_check
- * Errors: a value that is not supported, naming key and value */
+ * Errors: an unsupported value; the message names key and value */
 #ifndef MOE_ARCH_ARCH_H
 #define MOE_ARCH_ARCH_H
 
@@ -17,7 +17,7 @@
 #include "common/arch/config.h"
 #include "common/model/model.h"
 
-/* Shapes as [outputs][inputs]. In a name {n} is the layer n, {e} the expert, {h} n / 2, {o} n % 2. */
+/* Shapes are [outputs][inputs]. In a name {n} is the layer n, {e} the expert, {h} is n / 2, {o} is n % 2. */
 enum source_slot {
     SLOT_EMBED, SLOT_HEAD, SLOT_FINAL_NORM, SLOT_ATTENTION_NORM, SLOT_Q, SLOT_K, SLOT_V, SLOT_Q_BIAS, SLOT_K_BIAS, SLOT_V_BIAS,
     SLOT_Q_NORM, SLOT_K_NORM, SLOT_OUT, SLOT_OUT_BIAS, SLOT_FFN_NORM, SLOT_ROUTER,
@@ -26,7 +26,7 @@ enum source_slot {
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
     SLOT_EXPERTS_GATE, SLOT_EXPERTS_UP,     /* [experts][inner][hidden]; in place of SLOT_EXPERTS_GATE_UP. Networks without
                                              * gates leave SLOT_*_GATE empty */
-    SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
+    SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* SLOT_SHARED_WEIGHT: [1][hidden] */
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
     SLOT_INDEX_Q, SLOT_INDEX_K, SLOT_INDEX_K_NORM, SLOT_INDEX_K_NORM_BIAS, SLOT_INDEX_WEIGHT,
@@ -36,50 +36,51 @@ enum source_slot {
     SLOT_EXPERTS_GATE_UP_BIAS,      /* [experts][2 inner] */
     SLOT_EXPERTS_DOWN_BIAS,         /* [experts][hidden] */
     SLOT_EXPERTS_GATE_BIAS, SLOT_EXPERTS_UP_BIAS,   /* [experts][inner]; in place of SLOT_EXPERTS_GATE_UP_BIAS */
-    SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the part of a key that stays], [heads][width][rank]; in place of
-                                     * SLOT_KV_B */
+    SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the unrotated part of a key] and [heads][width][rank]; in place
+                                     * of SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
     SLOT_PREDICT_FFN_NORM,          /* in place of SLOT_FFN_NORM in layers of predictors, if its name differs there */
     SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} continues after the last layer */
-    /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
+    /* slots of draft heads (head.h): {n} is the index of the head, {e} that of the block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
     SLOT_BRANCH_DOWN, SLOT_BLOCK, SLOT_BLOCK_BIAS, SLOT_RESIDUAL, SLOT_RESIDUAL_BIAS, SLOT_OUTPUT, SLOT_OUTPUT_BIAS,
-    /* of layers with a state: one matrix of q, k, v and z, grouped by key head, and one of b and a, grouped alike; or separate
+    /* slots of layers with a state: one matrix of q, k, v and z and one of b and a, both grouped by key head; or separate
      * matrices in place of these two */
     SLOT_DELTA_QKVZ, SLOT_DELTA_BA, SLOT_DELTA_QKV, SLOT_DELTA_Z, SLOT_DELTA_B, SLOT_DELTA_A,
     SLOT_DELTA_CONV,                /* [width][1][taps] */
     SLOT_DELTA_A_LOG, SLOT_DELTA_STEP_BIAS, SLOT_DELTA_NORM, SLOT_DELTA_OUT,
-    SLOT_DELTA_ALL,                 /* in place of the six. Mamba-2: rows of z, v, k, q, and of the steps; a convolution
-                                     * alone: rows of the gate of v, of z, and of v */
+    SLOT_DELTA_ALL,                 /* in place of the six matrices above. Rows with Mamba-2: z, v, k, q, steps. Rows with
+                                     * only a convolution: gate of v, z, v */
     SLOT_DELTA_CONV_BIAS, SLOT_DELTA_SKIP,
-    /* Kimi Delta Attention, in place of SLOT_DELTA_QKV and _CONV, and with latents of _Z and _A. _A project to the latents of
-     * the gate and of the steps, _B from these latents */
+    /* Kimi Delta Attention: in place of SLOT_DELTA_QKV and SLOT_DELTA_CONV. The products with SLOT_DELTA_Z and SLOT_DELTA_A
+     * pass through latents: SLOT_DELTA_*_A project to the latents of gate and steps, SLOT_DELTA_*_B from these latents */
     SLOT_DELTA_Q, SLOT_DELTA_K, SLOT_DELTA_V, SLOT_DELTA_GATE_A, SLOT_DELTA_STEP_A, SLOT_DELTA_GATE_B, SLOT_DELTA_STEP_B,
     SLOT_DELTA_CONV_Q, SLOT_DELTA_CONV_K, SLOT_DELTA_CONV_V,
-    /* Mamba-1: SLOT_DELTA_ALL has rows of v and z; SLOT_DELTA_STEP_A rows of the latent of the steps, of k and of q, from the
-     * output of the convolution; these three have norms */
+    /* Mamba-1: the rows of SLOT_DELTA_ALL are v and z. SLOT_DELTA_STEP_A reads the output of the convolution; its rows are
+     * the latent of the steps, k and q. This latent, k and q have norms */
     SLOT_DELTA_Q_NORM, SLOT_DELTA_K_NORM, SLOT_DELTA_STEP_NORM,
     SLOT_SHARED_GATE_UP,            /* [2 inner][hidden], gate first; in place of SLOT_SHARED_GATE and SLOT_SHARED_UP */
-    SLOT_DENSE_GATE_UP,             /* the same of a dense layer */
+    SLOT_DENSE_GATE_UP,             /* the same for a dense layer */
     SLOT_COUNT
 };
 
 struct naming {
     const char *slot[SLOT_COUNT];
-    const char *ignored[5];         /* unused tensors of old checkpoints; NAME* are parts that are left out with a note */
+    const char *ignored[5];         /* unused tensors of old checkpoints; NAME*: tensors that are left out with a note */
     bool centred;                   /* norms, except SLOT_DELTA_NORM, are stored as weight - 1 */
     bool gated_q;                   /* SLOT_Q interleaves by head: query, then attention gate */
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
-    bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
+    bool alternating;               /* in a tensor of gate and up, row 2 i is row i of gate and row 2 i + 1 is row i of up */
     const char *left_out;           /* why tensors are left out; NULL: they do not belong to the text model */
-    bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
-    bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
-    bool index_paired;              /* the first floats of an indexer's heads turn in neighbouring pairs */
+    bool spaced;                    /* the blocks of a draft head are numbered 1, 3, ...: a Dropout precedes each block */
+    bool paired;                    /* in each head of q and k, row 2 i is row i and row 2 i + 1 is row width / 2 + i */
+    bool index_paired;              /* RoPE rotates the first floats of an indexer's heads in neighbouring pairs */
     bool correction_row;            /* SLOT_ROUTER_CORRECTION is [1][experts] */
-    bool prepared_states;           /* SLOT_DELTA_A_LOG holds -exp(A_log), SLOT_DELTA_CONV is [width][taps] */
-    const char *ahead;              /* prefix of the predictors' layers: {n} counts from 0 after `ahead`layers. in place of the
-                                     * model's prefix; NULL: they follow the last layer under the names of layers */
+    bool prepared_states;           /* SLOT_DELTA_A_LOG contains -exp(A_log), SLOT_DELTA_CONV is [width][taps] */
+    const char *ahead;              /* names of the predictors' layers begin with `ahead`layers.{n}, {n} counting from 0, in
+                                     * place of the model's prefix; NULL: predictors follow the last layer, with names of
+                                     * layers */
 };
 
 enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
@@ -87,10 +88,10 @@ enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
 struct config_key {
     const char *key;
     enum key_type type;
-    size_t offset;                  /* in struct hparams */
+    size_t offset;                  /* offset of the member in struct hparams */
     bool required;
-    double absent;                  /* value when not required and not there */
-    const char *other;              /* another name of it, read when `key` is not there; NULL: none */
+    double absent;                  /* value if the key is neither required nor present */
+    const char *other;              /* another name of the key, read if `key` is absent; NULL: none */
 };
 #define INT(key, member)              {key, KEY_INT, offsetof(struct hparams, member), true, 0, NULL}
 #define INT_ALSO(key, other, member)  {key, KEY_INT, offsetof(struct hparams, member), true, 0, other}
@@ -102,8 +103,8 @@ struct config_key {
 enum expert_layers {
     EXPERTS_NOWHERE,
     EXPERTS_EVERYWHERE,
-    EXPERTS_AFTER_DENSE,            /* as mlp_layer_types says; without it N >= first_k_dense_replace, and N a multiple of
-                                     * moe_layer_freq */
+    EXPERTS_AFTER_DENSE,            /* in the layers that mlp_layer_types calls sparse; without it N >= first_k_dense_replace,
+                                     * and N a multiple of moe_layer_freq */
     EXPERTS_IN_RANGE,               /* moe_layer_start_index <= N <= moe_layer_end_index (-1: the last layer), and (N + 1) a
                                      * multiple of moe_layer_interval */
     EXPERTS_BY_STEP                 /* not in mlp_only_layers, and (N + 1) a multiple of decoder_sparse_step */
@@ -111,29 +112,30 @@ enum expert_layers {
 
 enum window_rule {
     WINDOW_NEVER,
-    WINDOW_ALL_LAYERS,              /* sliding_window */
-    WINDOW_ALL_IF_USED,             /* sliding_window, if use_sliding_window */
-    WINDOW_UPPER_IF_USED,           /* the same, from max_window_layers on, or where layer_types says so */
-    WINDOW_UPPER,                   /* sliding_window, from max_window_layers on, or where layer_types says so */
-    WINDOW_EVEN_IF_USED,            /* the same, even layers below max_window_layers, or where layer_types says so */
-    WINDOW_ALTERNATING,             /* sliding_window, where layer_types says so, or in even layers */
+    WINDOW_ALL_LAYERS,              /* sliding_window in all layers */
+    WINDOW_ALL_IF_USED,             /* sliding_window in all layers, if use_sliding_window */
+    WINDOW_UPPER_IF_USED,           /* if use_sliding_window: sliding_window in layers >= max_window_layers, or by
+                                     * layer_types */
+    WINDOW_UPPER,                   /* sliding_window in layers >= max_window_layers, or by layer_types */
+    WINDOW_EVEN_IF_USED,            /* if use_sliding_window: in even layers below max_window_layers, or by layer_types */
+    WINDOW_ALTERNATING,             /* sliding_window in even layers, or by layer_types */
     WINDOW_CHUNKED,                 /* `finish` reads chunks in place of windows */
-    WINDOW_PATTERN                  /* sliding_window, where layer_types says so, or but in each pattern_key-th layer (4) */
+    WINDOW_PATTERN                  /* sliding_window in all but every pattern_key-th (4) layer, or by layer_types */
 };
 
 enum other_layers { OTHER_NONE, OTHER_SLIDING, OTHER_FULL };
 
 enum bias_rule {
     BIAS_NEVER,
-    BIAS_ALL,                       /* q, k, v and out, where attention_bias says so */
-    BIAS_ALL_UNLESS,                /* the same, but for attention_bias: false */
+    BIAS_ALL,                       /* q, k, v and out, if attention_bias is true */
+    BIAS_ALL_UNLESS,                /* q, k, v and out, unless attention_bias is false */
     BIAS_QKV,                       /* q, k and v, unless qkv_bias is false */
-    BIAS_QKV_ASKED                  /* q, k and v, where attention_bias says so */
+    BIAS_QKV_ASKED                  /* q, k and v, if attention_bias is true */
 };
 
 enum group_rule {
-    GROUPS_AS_READ,                 /* router.groups and groups_kept, where keys name them */
-    GROUPS_IF_LIMITED               /* n_group and topk_group, where topk_method is group_limited_greedy; it may be greedy */
+    GROUPS_AS_READ,                 /* router.groups and router.groups_kept as the family's keys set them */
+    GROUPS_IF_LIMITED               /* n_group and topk_group if topk_method is group_limited_greedy; no groups if greedy */
 };
 
 enum { ARCH_KEYS = 16 };
@@ -141,44 +143,47 @@ enum { ARCH_KEYS = 16 };
 struct arch {
     const char *model_type;
     const char *also;               /* another model_type that means the same, with other numbers; NULL: none */
-    const char *summary;            /* for moe-convert list */
-    struct config_key keys[ARCH_KEYS];  /* beside those that all families share (arch.c) */
+    const char *summary;            /* text for `moe-convert list` */
+    struct config_key keys[ARCH_KEYS];  /* the family's own keys; arch.c lists the keys that all families share */
     const char *refused[4];         /* keys that must be absent, null, false or 0 */
     enum bias_rule bias;
-    const char *qk_norm_key;        /* NULL: fixed.attention.qk_norm holds always, else where this key is true */
-    bool longrope;                  /* rope may be longrope, as Phi-3.5-MoE means it */
-    bool rope_required;             /* what absent rope keys mean is not the default rope: they must be there */
-    bool latent;                    /* keys and values come from latents, and each head's last qk_rope_head_dim floats turn */
+    const char *qk_norm_key;        /* fixed.attention.qk_norm applies only if this key is true; NULL: always */
+    bool longrope;                  /* rope may be longrope in the form of Phi-3.5-MoE */
+    bool rope_required;             /* rope keys must be present, because their absence does not mean the default rope */
+    bool latent;                    /* keys and values come from latents; RoPE rotates each head's last qk_rope_head_dim
+                                     * floats */
     enum group_rule groups;
-    double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
-    bool rotary_counted;            /* rotary_dim says how many floats of a head turn */
+    double partial_rotary;          /* rotated share of a head if the key is absent; 0: always the whole head */
+    bool rotary_counted;            /* rotary_dim is the number of rotated floats of a head */
     enum expert_layers expert_layers;
-    const char *dense_key;          /* of EXPERTS_AFTER_DENSE, in place of first_k_dense_replace; NULL: that */
+    const char *dense_key;          /* key of EXPERTS_AFTER_DENSE; NULL: first_k_dense_replace */
     enum window_rule window;
     const char *pattern_key;
-    enum other_layers other;        /* which layers' attention is of the other kind; `finish` fills hparams.other */
-    bool states;                    /* layers with a state, where layer_types says linear_attention, or all but each
-                                     * full_attention_interval-th (4); `finish` fills hparams.delta, unless RECURRENCE_DELTA */
-    bool halves;                    /* a layer is attention, a state or a feed-forward network alone; `finish` reads which */
-    const char *layer_types[2];     /* the family's words for full_attention and linear_attention; NULL: just these */
-    bool indexed;                   /* an indexer chooses index_topk positions. index_n_heads 0 (GGUF files): no indexer; the
-                                     * context is limited to index_topk positions, which an indexer would choose all */
-    bool full_still;                /* where some layers have a window, positions do not turn queries and keys of the others */
-    bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
-    struct hparams fixed;           /* rope.theta is the default of the family */
+    enum other_layers other;        /* layers with the other kind of attention, for which `finish` fills hparams.other */
+    bool states;                    /* some layers have a state: those that layer_types calls linear_attention, or all but
+                                     * every full_attention_interval-th (4). `finish` fills hparams.delta, unless
+                                     * RECURRENCE_DELTA */
+    bool halves;                    /* a layer is attention, a state or a feed-forward network alone; `finish` reads which
+                                     * one */
+    const char *layer_types[2];     /* the family's words for full_attention and linear_attention; NULL: these two words */
+    bool indexed;                   /* an indexer chooses index_topk positions. index_n_heads 0 (GGUF files): no indexer, and
+                                     * the context is limited to index_topk positions, all of which an indexer would choose */
+    bool full_still;                /* if some layers have a window, layers without one apply no RoPE */
+    bool shared_counted;            /* the key of shared_inner is a number of experts, each as wide as a routed one */
+    struct hparams fixed;           /* values that no key sets; rope.theta is the family's default */
     /* Reads keys that need code, after all other keys; NULL: no such keys. It may set the attention of predictors, whose
      * layers follow the last one in layer[]; arch_predictors clears the layers of absent predictors. */
     int (*finish)(const json_t *config, struct hparams *shape, struct err *err);
     const struct naming *naming[3];
-    bool gguf_paired;               /* GGUF files of the family have q and k paired */
-    bool gguf_renormalise;          /* they do not say that the weights of experts are renormalised */
-    bool gguf_unrounded;            /* nor that the ends of YaRN's ramp are not rounded */
+    bool gguf_paired;               /* rows of q and k in GGUF files are paired (naming.paired) */
+    bool gguf_renormalise;          /* expert weights are renormalised, although GGUF files do not say so */
+    bool gguf_unrounded;            /* the ends of YaRN's ramp are not rounded, although GGUF files do not say so */
 };
 
 /* Reads a rope object of config.json into shape->rope, for the shape's heads. */
 int arch_read_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape, struct err *err);
 
-/* The same into shape->other.rope, for heads of the other kind. */
+/* Reads a rope object into shape->other.rope, for heads of the other kind. */
 int arch_read_other_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape,
                          struct err *err);
 
@@ -189,24 +194,25 @@ extern const struct arch arch_afmoe, arch_bailing_hybrid, arch_cohere2_moe, arch
     arch_mimo_v2_flash, arch_minimax_m2, arch_mistral, arch_mixtral, arch_nemotron_h, arch_olmoe, arch_phimoe, arch_qwen2,
     arch_qwen2_moe, arch_qwen3, arch_qwen3_5_moe, arch_qwen3_moe, arch_qwen3_next, arch_solar_open;
 
-/* All families; NULL ends the list. */
+/* Returns the family with this index; NULL after the last one. */
 const struct arch *arch_at(int index);
 
-const struct arch *arch_find(const char *model_type);       /* NULL: there is none */
+const struct arch *arch_find(const char *model_type);       /* NULL: unknown family */
 
-/* The key of config.json that fills a member of struct hparams, given by its offset; NULL: the family reads none. */
+/* Returns the key of config.json that fills a member of struct hparams, given by the member's offset; NULL: the family reads
+ * none. */
 const char *arch_key(const struct arch *arch, size_t member);
 
 /* Returns the text model's part of a config.json: text_config if it is there, as in models of texts and images. */
 const json_t *arch_text_config(const json_t *config);
 
-/* Drops the members of a kind of feed-forward network that no layer has, once layer[].ffn is known. */
+/* Clears the members for kinds of feed-forward networks that no layer has. layer[].ffn must be set. */
 void arch_unused_ffn(struct hparams *shape);
 
-/* generation may be NULL. */
+/* Reads shape and family. generation: generation_config.json, or NULL. */
 int arch_read(const json_t *config, const json_t *generation, struct hparams *shape, const struct arch **arch, struct err *err);
 
-/* The same from the text of a config.json, with another number of layers when `layers` is not 0. */
+/* Reads the shape from the text of a config.json. `layers` other than 0 replaces the number of layers. */
 int arch_read_text(const char *config, size_t bytes, int layers, struct hparams *shape, struct err *err);
 
 /* Names of a Mamba-2 mixer; MIXER ends with a dot. */
@@ -287,8 +293,8 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_SHARED_UP] = "model.layers.{n}.mlp." block ".up_proj.weight", \
     [SLOT_SHARED_DOWN] = "model.layers.{n}.mlp." block ".down_proj.weight"
 
-/* DeepSeek-V3 and families with its router: sigmoid scores with a correction, groups, shared experts, dense layers first. The
- * keys' parameters are the values of a config.json that lacks them. */
+/* Tensors of DeepSeek-V3 and of families with its router: sigmoid scores with a correction, groups, shared experts, dense
+ * layers first. The arguments of the CORRECTED_KEYS macro are the values of absent keys. */
 #define CORRECTED_NAMES SHARED_NAMES("shared_experts"), DENSE_NAMES, \
     [SLOT_ROUTER_CORRECTION] = "model.layers.{n}.mlp.gate.e_score_correction_bias"
 
@@ -317,55 +323,57 @@ enum part_role { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
 enum part_value { VALUE_SAME, VALUE_PLUS_ONE, VALUE_NEG_EXP };
 
 struct part {
-    char name[128];                 /* the source tensor */
-    int64_t dims[3];                /* what its shape must be */
+    char name[128];                 /* name of the source tensor */
+    int64_t dims[3];                /* required shape of the source tensor */
     int dim_count;
-    int64_t skip;                   /* its elements in front of this part */
+    int64_t skip;                   /* number of source elements before this part */
     enum part_role role;
     enum part_value value;
-    int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
-    /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source after `skip`,
-     * and goes to row first + (i / run) * to_group + i % run. */
+    int first, rows, columns;       /* destination: `rows` rows from `first` on; a vector has rows of one column */
+    /* run not 0: rows are copied in runs of `run` rows. Row i is row (i / run) * from_group + (i % run) * from_step of the
+     * source after `skip`, and becomes row first + (i / run) * to_group + i % run. */
     int run, from_group, from_step, to_group;
-    /* not 0: rows of the source are columns here: [columns][across], at `skip`, or one such matrix for each run, from_group
-     * elements apart */
+    /* not 0: the source stores these rows as columns of a matrix [columns][across] at `skip`, or of one such matrix per run,
+     * from_group elements apart */
     int across;
 };
 enum { PARTS_MAX = 5 };
 
-/* Fills parts[] and returns their number. */
+/* Fills parts[] with the sources of one block of a tensor; returns their number. */
 int arch_parts(const struct naming *naming, const struct hparams *shape, const struct tensor *tensor, int block,
                struct part parts[PARTS_MAX]);
 
-/* The naming whose experts `has` finds; the first when there are none to look for. That of GGUF goes by other tensors. */
+/* Returns the naming whose experts `has` finds; the first naming if the model has no experts. The naming of GGUF files is
+ * recognised by other tensors. */
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
                                  bool (*has)(const void *context, const char *name), const void *context);
 
-/* GGUF's; NULL when `has` finds no tensor of that kind. */
+/* Returns the naming of GGUF files; NULL if `has` finds no tensor named so. */
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context);
 
-/* Compares which layers have a state with the tensors that `has` finds. If config.json says nothing of layers, neither
- * layer_types nor full_attention_interval, the shape's layers become those of the tensors; else a difference is an error. */
+/* Compares which layers have a state with the tensors that `has` finds. If config.json contains neither layer_types nor
+ * full_attention_interval, the shape's layers become those of the tensors; otherwise a difference is an error. */
 int arch_state_layers(const json_t *config, const struct arch *arch, const struct naming *naming, struct hparams *shape,
                       bool (*has)(const void *context, const char *name), const void *context, struct err *err);
 
-/* Fills the shape's predictors. A predictor is there if `has` finds the tensor that joins embedding and hidden state, and with
- * naming->ahead its layer, too: config.json proves nothing. */
+/* Fills the shape's predictors. A predictor exists if `has` finds the tensor that joins embedding and hidden state and, with
+ * naming->ahead, also the predictor's layer; config.json does not prove that its tensors exist. */
 int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*has)(const void *context, const char *name),
                     const void *context, struct err *err);
 
-/* Returns the naming of the predictors' tensors: `naming`, or another one of the family whose experts `has` finds, as a
- * quantised model may have its experts apart and its predictors' in one tensor. */
+/* Returns the naming of the predictors' tensors: `naming`, or another one of the family whose experts `has` finds, because a
+ * quantised model may store its own experts separately and the predictors' experts in one tensor. */
 const struct naming *arch_naming_ahead(const struct arch *arch, const struct naming *naming, const struct hparams *shape,
                                        bool (*has)(const void *context, const char *name), const void *context);
 
-/* A known model's config.json; NULL when there is no such name. *name is the next one's name for a list (index from 0). */
+/* Returns the config.json of a known model by its name; NULL: unknown. known_shape_at returns the name with this index, from
+ * 0, for a list; NULL after the last one. */
 const char *known_shape(const char *name);
 const char *known_shape_at(int index, const char **summary);
 
-/* Reads the shape of a known model by its name, or of a config.json by its path; another number of layers when `layers` is not
- * 0. option: the one that named it, for errors. *text: the config.json. */
+/* Reads the shape of a known model by its name, or of a config.json by its path. `layers` other than 0 replaces the number
+ * of layers. option: name of the option that `name` is the value of, for errors. *text receives the config.json. */
 int known_shape_read(const char *name, const char *option, int layers, struct text *text, struct hparams *shape,
                      struct err *err);
 

@@ -41,9 +41,9 @@
     [SLOT_PREDICT_JOINT] = "model.layers.{n}.eh_proj.weight"
 
 static const struct naming published = {.slot = {NAMES("o_proj.weight")}};
-static const struct naming saved = {.slot = {NAMES("dense.weight")}};      /* by transformers 5 */
+static const struct naming saved = {.slot = {NAMES("dense.weight")}};      /* as transformers 5 saves the model */
 
-/* Refuses the network of Ling 2.5 and values of other keys that change the computed function. */
+/* Refuses the network of Ling 2.5, and values of other keys that change the computed function. */
 static int check_kind(const json_t *config, struct err *err)
 {
     const json_t *classes = config_get(config, "architectures");
@@ -90,7 +90,8 @@ static int read_limits(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* Reads which layers have a state, without layer_types: all but the last one of each group and those after the last group. */
+/* Reads which layers have a state if layer_types is absent: all but the last layer of each group and the layers after the
+ * last group. */
 static int read_groups(const json_t *config, struct hparams *s, struct err *err)
 {
     int group = 6;

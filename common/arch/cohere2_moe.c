@@ -1,6 +1,6 @@
-/* Command A MoE (Cohere): attention and feed-forward network read one norm and both add to the stream; neighbouring floats of a
- * head turn together; sliding and full attention by turns, and positions turn queries and keys of full layers only where these
- * are dense; the output of shared experts may be averaged with that of the routed ones. Reference: transformers
+/* Command A MoE (Cohere): attention and feed-forward network read the same norm, and both outputs are added to the residual
+ * stream; RoPE rotates neighbouring floats of a head; sliding and full attention alternate, and full layers apply RoPE only
+ * if they are dense; the output of shared experts may be averaged with that of the routed ones. Reference: transformers
  * models/cohere2_moe. */
 #include "common/arch/arch.h"
 
@@ -11,7 +11,8 @@ static const struct naming published = {
 static const struct naming fused = {
     .slot = {LLAMA_NAMES, FUSED_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES}, .paired = true};
 
-/* The router takes the largest logits, which a softmax over them or a sigmoid of each makes weights. */
+/* Reads the router, which selects the largest logits and turns them into weights by a softmax over the selected ones or by a
+ * sigmoid of each. */
 static int read_router(const json_t *config, struct hparams *s, struct err *err)
 {
     const char *choice = "softmax", *join = "average";
@@ -31,7 +32,7 @@ static int read_router(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* Dense layers, which come first, have a pattern of their own. */
+/* Reads the pattern of windows. The first layers, which are dense, have a pattern of their own. */
 static int read_pattern(const json_t *config, struct hparams *s, struct err *err)
 {
     int dense = 0, pattern = 1, window = 0, others = 4;

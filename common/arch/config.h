@@ -14,14 +14,14 @@
 /* Parses a text that must be one JSON object without duplicate keys. */
 int config_parse(json_t **out, const char *text, size_t bytes, struct err *err);
 
-/* NULL when absent or null. */
+/* Returns the value of a key; NULL if it is absent or null. */
 const json_t *config_get(const json_t *object, const char *key);
 
-/* "key is VALUE; reason". */
+/* Sets the error "key is VALUE; reason"; returns -1. */
 int config_refuse(const json_t *object, const char *key, struct err *err, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* *out is set when the key is present, and otherwise stays; `required` makes absence an error. */
+/* Read a value into *out, which stays unchanged if the key is absent; `required` makes absence an error. */
 int config_int(const json_t *object, const char *key, bool required, int *out, struct err *err);
 int config_real(const json_t *object, const char *key, bool required, double *out, struct err *err);
 int config_bool(const json_t *object, const char *key, bool required, bool *out, struct err *err);

@@ -1,6 +1,6 @@
-/* DeepSeek-V2 and V2-Lite (deepseek-ai/DeepSeek-V2-Lite): latent attention, dense layers first, softmax router, which may be
- * limited to the groups whose best expert is best, shared experts. Reference: transformers models/deepseek_v2, and
- * arXiv 2405.04434. */
+/* DeepSeek-V2 and V2-Lite (deepseek-ai/DeepSeek-V2-Lite): latent attention, dense layers first, shared experts; the softmax
+ * router may select experts only from the groups with the best single experts. Reference: transformers models/deepseek_v2,
+ * and arXiv 2405.04434. */
 #include "common/arch/arch.h"
 
 #define MORE LATENT_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES
@@ -18,7 +18,8 @@ const struct arch arch_deepseek_v2 = {
              INT_OR("n_shared_experts", shared_inner, 0),
              INT_OR("intermediate_size", dense_inner, 0),
              F32_OR("routed_scaling_factor", router.scale, 1)},
-    .refused = {"norm_topk_prob"},      /* its own code then renormalises and does not scale, transformers ignores it */
+    .refused = {"norm_topk_prob"},      /* if set, the published code renormalises and does not scale; transformers ignores
+                                         * it */
     .bias = BIAS_ALL,
     .latent = true,
     .groups = GROUPS_IF_LIMITED,

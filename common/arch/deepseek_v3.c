@@ -1,6 +1,7 @@
-/* DeepSeek-V3 and R1 (deepseek-ai/DeepSeek-V3): latent attention, dense layers first, sigmoid router with a correction that
- * counts for choosing alone, groups ranked by their two best experts, shared experts. Kimi K2 (moonshotai/Kimi-K2-Instruct) has
- * the same code under another name. Reference: transformers models/deepseek_v3, and arXiv 2412.19437 section 2.1. */
+/* DeepSeek-V3 and R1 (deepseek-ai/DeepSeek-V3): latent attention, dense layers first, shared experts; the sigmoid router
+ * adds a correction for the selection only, and ranks groups by their two best experts. Kimi K2
+ * (moonshotai/Kimi-K2-Instruct) uses the same code under another name. Reference: transformers models/deepseek_v3, and arXiv
+ * 2412.19437 section 2.1. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {

@@ -1,6 +1,6 @@
 /* DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2): DeepSeek-V3 whose tokens attend to the index_topk positions that an indexer
- * chooses. The published program also multiplies what the indexer compares by a Hadamard matrix and rounds it to 8 bits, which
- * transformers and this program do not. Reference: transformers models/deepseek_v32. */
+ * chooses. The published program also multiplies the indexer's queries and keys by a Hadamard matrix and rounds them to 8
+ * bits; transformers and this program do neither. Reference: transformers models/deepseek_v32. */
 #include "common/arch/arch.h"
 
 #define RULES \

@@ -1,5 +1,5 @@
-/* dots.llm1 (rednote-hilab/dots.llm1.inst): q and k are normed by head, sigmoid router with a correction that counts for
- * choosing alone, groups, shared experts, dense layers first. Reference: transformers models/dots1. */
+/* dots.llm1 (rednote-hilab/dots.llm1.inst): a norm of each head of q and k; the sigmoid router adds a correction for the
+ * selection only; groups, shared experts, dense layers first. Reference: transformers models/dots1. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, CORRECTED_NAMES}};

@@ -1,6 +1,6 @@
-/* ERNIE 4.5 (baidu/ERNIE-4.5-21B-A3B-PT): neighbouring floats of a head turn together; softmax router with a correction that
- * counts for choosing alone, weights always renormalised; shared experts; experts in a range of layers. Reference: transformers
- * models/ernie4_5_moe. */
+/* ERNIE 4.5 (baidu/ERNIE-4.5-21B-A3B-PT): RoPE rotates neighbouring floats of a head; the softmax router adds a correction
+ * for the selection only, and weights are always renormalised; shared experts; experts in a range of layers. Reference:
+ * transformers models/ernie4_5_moe. */
 #include "common/arch/arch.h"
 
 #define MORE SHARED_NAMES("shared_experts"), DENSE_NAMES, \

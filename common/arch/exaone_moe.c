@@ -1,6 +1,6 @@
-/* K-EXAONE (LGAI-EXAONE/K-EXAONE-236B-A23B): sliding and full attention by turns, and positions do not turn queries and keys of
- * the full ones; q and k are normed by head; the router of DeepSeek-V3, shared experts, dense layers first. A predictor has
- * a dense layer. Reference: transformers models/exaone_moe; for the predictor vLLM, exaone_moe_mtp.py. */
+/* K-EXAONE (LGAI-EXAONE/K-EXAONE-236B-A23B): sliding and full attention alternate, and full layers apply no RoPE; a norm of
+ * each head of q and k; the router of DeepSeek-V3, shared experts, dense layers first. A predictor has a dense layer.
+ * Reference: transformers models/exaone_moe; for the predictor vLLM, exaone_moe_mtp.py. */
 #include <string.h>
 
 #include "common/arch/arch.h"

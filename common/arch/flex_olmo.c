@@ -1,6 +1,6 @@
-/* FlexOlmo (allenai/FlexOlmo-7x7B-1T): attention and experts read the residual stream as it is, and it gets a norm of what they
- * make; one norm over all of q and one over all of k; softmax router, by default without renormalising. Reference: transformers
- * models/flex_olmo. */
+/* FlexOlmo (allenai/FlexOlmo-7x7B-1T): attention and experts read the residual stream without a norm, and a norm of their
+ * output is added to it; one norm over all of q and one over all of k; softmax router, by default without renormalisation.
+ * Reference: transformers models/flex_olmo. */
 #include "common/arch/arch.h"
 
 #define NORMS \

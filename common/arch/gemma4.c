@@ -1,7 +1,7 @@
-/* Gemma 4 with experts (google/gemma-4-26B-A4B-it): full layers have wider heads, fewer of them for keys and values, values
- * that are the keys, and a rope that turns a part of all pairs; norms before and after everything; a dense block beside the
+/* Gemma 4 with experts (google/gemma-4-26B-A4B-it): full layers have wider heads, fewer heads for keys and values, values
+ * that equal the keys, and a rope that rotates only some pairs; norms before and after each part; a dense block beside the
  * routed experts, each with norms of its own; a router with a norm and a scale for each expert; gelu by tanh; each layer
- * scales the stream; logits are capped. Reference: transformers models/gemma4. */
+ * scales the residual stream; logits are capped. Reference: transformers models/gemma4. */
 #include "common/arch/arch.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static const struct naming nested = {
     .slot = {GEMMA("model.language_model.")},
     .ignored = {"model.vision_tower.*", "model.embed_vision.*", "model.audio_tower.*", "model.embed_audio.*"}};
 
-/* Full layers' heads: as published, or as transformers 5 writes them, one object a layer. */
+/* Reads the heads of full layers, as published or as transformers 5 writes them: one object per layer. */
 static int read_full_heads(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *each = config_get(config, "per_layer_config"), *own = NULL;

@@ -1,13 +1,13 @@
 /* Tensor names of GGUF files, the same in all families. Four kinds of tensors differ from the published ones:
  *
- *   experts     all gates of a layer in one tensor [experts][inner][hidden], so all ups and downs; old files of Mixtral have
- *               each expert apart
- *   q and k     of Llama's kin hold the two halves of a head in turn, row by row, as rope there takes neighbours
- *   latents     kv_b in two: keys of each head transposed, [heads][rank][width], and values [heads][width][rank]; older files
- *               have it whole
- *   states      -exp(A_log) in place of A_log, and weights of norms without the offset of 1. In files of Qwen3.5 value head h
- *               belongs to key head h % key_heads (delta_shape.tiled). Vectors of Mamba-2 are matrices of one column, or of one
- *               row for each group */
+ *   experts     all gates of a layer in one tensor [experts][inner][hidden], likewise all ups and all downs; old files of
+ *               Mixtral store each expert separately
+ *   q and k     in families like Llama the rows of a head's two halves alternate, because RoPE there rotates neighbours
+ *   latents     kv_b in two parts: keys of each head transposed, [heads][rank][width], and values [heads][width][rank];
+ *               older files store kv_b as a whole
+ *   states      -exp(A_log) in place of A_log, and weights of norms without the offset of 1. In files of Qwen3.5 value head
+ *               h belongs to key head h % key_heads (delta_shape.tiled). Vectors of Mamba-2 are matrices of one column, or
+ *               of one row for each group */
 #include "common/arch/arch.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ static const struct naming apart = {
 #define NORM_AFTER [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"
 static const struct naming norm_after = {.slot = {OUTSIDE, PREDICTORS, EXPERTS, NORM_AFTER}};
 
-/* Layers with a state. */
+/* Names in layers with a state. */
 #define STATES \
     OUTSIDE, PREDICTORS, EXPERTS, NORM_AFTER, \
     [SLOT_DELTA_CONV] = BLOCK "ssm_conv1d.weight", \
@@ -111,7 +111,7 @@ static const struct naming states = {
     .slot = {STATES, QKV_AND_Z, [SLOT_DELTA_B] = BLOCK "ssm_beta.weight", [SLOT_DELTA_A] = BLOCK "ssm_alpha.weight"},
     STATE_RULES};
 static const struct naming states_joined = {.slot = {STATES, QKV_AND_Z, RATE_AND_STEP}, STATE_RULES};
-/* The first files of Qwen3-Next. */
+/* Names in the first files of Qwen3-Next. */
 static const struct naming states_grouped = {
     .slot = {STATES, RATE_AND_STEP, [SLOT_DELTA_QKVZ] = BLOCK "ssm_in.weight"}, STATE_RULES};
 
@@ -125,8 +125,8 @@ static const struct naming states_grouped = {
     [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
     [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
 static const struct naming spaces = {.slot = {SPACES, FFN_NORM}, .paired = true, .prepared_states = true};
-/* Layers of one half, whose only norm is called attn_norm. The order of the rows of q and k is unknown, and does not matter:
- * positions do not turn them, so every order that q and k share gives the same products. */
+/* Layers that are half of a usual one; their only norm is named attn_norm. The order of the rows of q and k is unknown but
+ * irrelevant: RoPE does not rotate them, so every order that q and k share gives the same products. */
 static const struct naming halves = {
     .slot = {SPACES, [SLOT_FFN_NORM] = BLOCK "attn_norm.weight"}, .prepared_states = true};
 
@@ -141,7 +141,7 @@ static const struct naming scans = {
              [SLOT_DELTA_SKIP] = BLOCK "ssm_d", [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"},
     .prepared_states = true};
 
-/* Kimi Delta Attention, beside latent attention. */
+/* Names of Kimi Delta Attention, beside latent attention. */
 #define CHANNELS OUTSIDE, EXPERTS, FFN_NORM, \
     [SLOT_DELTA_Q] = BLOCK "attn_q.weight", \
     [SLOT_DELTA_K] = BLOCK "attn_k.weight", \
@@ -162,7 +162,7 @@ static const struct naming channels = {.slot = {CHANNELS, [SLOT_KV_B] = BLOCK "a
 static const struct naming channels_cut = {
     .slot = {CHANNELS, [SLOT_K_B] = BLOCK "attn_k_b.weight", [SLOT_V_B] = BLOCK "attn_v_b.weight"}, .prepared_states = true};
 
-/* Short convolutions alone. llama.cpp names the final norm as LFM2 does: a norm of embeddings. */
+/* Names with short convolutions only. llama.cpp names the final norm as LFM2 does: a norm of embeddings. */
 #define CONVOLUTIONS EXPERTS, FFN_NORM, \
     [SLOT_DELTA_ALL] = BLOCK "shortconv.in_proj.weight", \
     [SLOT_DELTA_CONV] = BLOCK "shortconv.conv.weight", \

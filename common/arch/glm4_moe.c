@@ -1,5 +1,5 @@
-/* GLM-4.5 and 4.6 (zai-org/GLM-4.5-Air): a part of each head turns; q and k may be normed by head; sigmoid router with a
- * correction that counts for choosing alone, groups, shared experts, dense layers first. Reference: transformers
+/* GLM-4.5 and 4.6 (zai-org/GLM-4.5-Air): RoPE rotates a part of each head; q and k may have a norm of each head; the sigmoid
+ * router adds a correction for the selection only; groups, shared experts, dense layers first. Reference: transformers
  * models/glm4_moe. */
 #include "common/arch/arch.h"
 

@@ -1,6 +1,6 @@
-/* gpt-oss (openai/gpt-oss-20b): sliding and full attention in turn, each head with a sink, biases everywhere, clamped gated
- * units with a steeper sigmoid, and experts whose gate and up rows alternate. Without quantisation all experts are one tensor
- * of [inputs][outputs]. Reference: transformers models/gpt_oss. */
+/* gpt-oss (openai/gpt-oss-20b): sliding and full attention alternate; each head has a sink; biases everywhere; clamped gated
+ * units with a steeper sigmoid; gate and up rows of experts alternate. Without quantisation all experts are one tensor of
+ * [inputs][outputs]. Reference: transformers models/gpt_oss. */
 #include "common/arch/arch.h"
 
 #define NAMES LLAMA_NAMES, \
@@ -17,14 +17,14 @@ static const struct naming plain = {
     .alternating = true,
 };
 
-/* As published: MXFP4, whose blocks lie along the inputs. */
+/* The published naming: MXFP4, whose blocks extend along the inputs. */
 static const struct naming blocks = {
     .slot = {NAMES, [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj_blocks",
              [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj_blocks"},
     .alternating = true,
 };
 
-/* Refuses numbers that mean another activation in kernels/plain/glu.h. */
+/* Refuses numbers for which kernels/plain/glu.h would compute another activation. */
 static int finish(const json_t *config, struct hparams *s, struct err *err)
 {
     if (!(s->glu_limit > 0))

@@ -29,7 +29,7 @@ static const struct naming fused = {.slot = {
     [SLOT_EXPERTS_DOWN] = MOE "experts.down_proj",
 }};
 
-/* Reads the members of the Mamba-2 shape that have no key of their own. */
+/* Reads the members of the Mamba-2 shape that no single key states. */
 static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *width = config_get(config, "mamba_d_head");
@@ -45,7 +45,7 @@ static int read_mamba(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* Makes a dense network of the shared experts of a model without routed experts. */
+/* Turns the shared experts of a model without routed experts into a dense network. */
 static void make_dense(struct hparams *s)
 {
     s->dense_inner = s->shared_inner;

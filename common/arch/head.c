@@ -52,7 +52,7 @@ static const struct naming hydra[2][2] = {      /* [a Dropout before each block]
     {{.slot = {HYDRA_NAMES("")}}, {.slot = {HYDRA_NAMES(".1")}}},
     {{.slot = {HYDRA_NAMES("")}, .spaced = true}, {.slot = {HYDRA_NAMES(".1")}, .spaced = true}}};
 
-/* Hydra's prefix heads are those with Dropouts. */
+/* Returns Hydra's names with Dropouts for prefix heads, and without for others. */
 const struct naming *head_naming(const struct head_params *head, bool layers)
 {
     static const struct naming *const names[HEAD_KINDS] = {
@@ -74,7 +74,7 @@ static bool has(const struct head_request *request, const char *name)
     return dims_of(request, name, &count) != NULL;
 }
 
-/* Is there a tensor of this name with two numbers in it? */
+/* Returns whether there is a tensor with this name, formatted from two numbers. */
 static bool has_numbered(const struct head_request *request, const char *format, int first, int second)
 {
     char name[128];
@@ -92,7 +92,7 @@ static int matrix_dim(const struct head_request *request, const char *name, int 
 
 /* ---- config.json ---- */
 
-/* A key of the whole config.json, or of what EAGLE-3's trainers nest in it. */
+/* Returns the object that contains a key: the whole config.json, or one of those that EAGLE-3's trainers nest in it. */
 static const json_t *holder_of(const json_t *config, const char *key)
 {
     static const char *const nested[] = {"eagle_config", "transformer_layer_config"};
@@ -117,7 +117,7 @@ static int refuse(const struct head_request *request, const char *key, struct er
     return config_refuse(holder_of(request->config, key), key, err, "%s", reason);
 }
 
-/* A number that must be the target's where config.json has it. */
+/* Checks a number that must equal the target's if config.json states it. */
 static int check_same(const struct head_request *request, const char *key, int target, struct err *err)
 {
     int own = target;
@@ -139,7 +139,7 @@ static int add_note(struct head_reading *out, struct err *err, const char *forma
     return text_printf(&out->notes, err, "%s%s", out->notes.length ? "; " : "", line);
 }
 
-/* ---- which kind ---- */
+/* ---- the kind of head ---- */
 
 static bool calls_itself_eagle3(const json_t *config)
 {
@@ -185,7 +185,7 @@ static int put_default(json_t *config, const char *key, json_t *value, struct er
     return 0;
 }
 
-/* Fills values that Hydra's program takes from the target where config.json does not contain them. */
+/* Fills in values that Hydra's program takes from the target if config.json does not contain them. */
 static int put_target(const struct head_request *request, json_t *config, struct text *notes, struct err *err)
 {
     const struct hparams *s = model_hparams(request->target);
@@ -212,7 +212,7 @@ static bool has_rope(const json_t *config)
     return config_get(config, "rope_theta") || config_get(config, "rope_scaling") || config_get(config, "rope_parameters");
 }
 
-/* A layer of Llama, whatever family the target is of: all published heads have one. */
+/* Reads the head's layer as one of Llama, whatever the target's family: all published heads have such a layer. */
 static int read_own(const struct head_request *request, struct head_reading *out, json_t *config, struct err *err)
 {
     const struct hparams *target = model_hparams(request->target);
@@ -281,7 +281,7 @@ static int read_layer(const struct head_request *request, struct head_reading *o
     return 0;
 }
 
-/* Reads settings that no published head has: a second branch other than the contrast, or none, and branches by equation 4. */
+/* Reads settings that no published head uses: a second branch other than the contrast, or none, and branches by equation 4. */
 static int read_branches(const struct head_request *request, struct head_params *head, struct err *err)
 {
     const char *second = head_second_name(HEAD_SECOND_CONTRAST);
@@ -300,7 +300,7 @@ static int read_branches(const struct head_request *request, struct head_params 
     return 0;
 }
 
-/* Reads the experts' counts and widths; the forward computes the weights of a token's experts. */
+/* Reads number and width of the experts; the forward computes the weights of a token's experts. */
 static int read_experts(const struct head_request *request, struct head_reading *out, struct err *err)
 {
     const bool star = out->head.kind == HEAD_JAKIRO_STAR;
@@ -324,7 +324,7 @@ static int read_experts(const struct head_request *request, struct head_reading 
     s->router.top_k = used;
     s->router.scale = 1;
     s->layer[0].ffn = FFN_EXPERTS;
-    s->expert_inner = star ? s->dense_inner : s->hidden;       /* as its program has it */
+    s->expert_inner = star ? s->dense_inner : s->hidden;       /* as in Jakiro's program */
     s->dense_inner = 0;
     return 0;
 }
@@ -344,7 +344,8 @@ static int read_joined(const struct head_request *request, struct head_reading *
                        head->embed ? "is" : "are");
 }
 
-/* The states after these layers; by EAGLE-3's rule those before layers 2, n / 2 and n - 3 where no ids are there. */
+/* Reads which states the head reads: those after the listed layers; without a list, by EAGLE-3's rule, those before layers
+ * 2, n / 2 and n - 3. */
 static int read_states(const struct head_request *request, struct head_reading *out, struct err *err)
 {
     static const char key[] = "eagle_aux_hidden_state_layer_ids";
@@ -427,7 +428,8 @@ static int read_kangaroo(const struct head_request *request, struct head_reading
     return add_note(out, err, "the output head is the target's");
 }
 
-/* How many there are by name, and not fewer than config.json says, so that one that is missing is named. */
+/* Counts the heads or blocks by the names of tensors. The number in config.json is used if it is larger, so that an error
+ * names the missing tensor. */
 static int count_named(const struct head_request *request, struct head_reading *out, const char *format, bool second,
                        const char *key, int largest, int *count, struct err *err)
 {
@@ -438,7 +440,7 @@ static int count_named(const struct head_request *request, struct head_reading *
     if (read_int(request, key, &notes, err))
         return -1;
     *count = found > notes ? found : notes;
-    *count += *count == 0;                              /* the first is then missing */
+    *count += *count == 0;                              /* an error then names the first tensor */
     if (*count < 1 || *count > largest)
         return err_set(err, ERR_INPUT, "%s: from 1 to %d are supported, not %d", key, largest, *count);
     if (notes && found > notes)

@@ -25,7 +25,7 @@ static json_t *usual_config(const struct model *target, struct err *err)
     return config;
 }
 
-/* The words are spread over the target's vocabulary. */
+/* Spreads the draft vocabulary evenly over the target's vocabulary. */
 static int spread_words(struct head_params *head, struct err *err)
 {
     if (head->draft_vocab == head->target.vocab)

@@ -1,4 +1,4 @@
-/* From a head to the config.json that its authors' program reads. */
+/* Converts a head to the config.json that its authors' program reads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@ const char *const head_program_words[] = {"none", "eagle", "speculators", "medus
 
 static const char LAYER_IDS[] = "eagle_aux_hidden_state_layer_ids";
 
-/* The shortest decimal number that reads back as the same float. */
+/* Returns the shortest decimal number that reads back as the same float. */
 static json_t *float_json(float value)
 {
     char text[32];
@@ -56,7 +56,7 @@ static int check_layer(const struct hparams *s, struct err *err)
 
 /* ---- the kinds ---- */
 
-/* The states that EAGLE-3's own program reads. */
+/* Returns whether the head reads the states that EAGLE's own program reads by its rule. */
 static bool by_rule(const struct head_params *head)
 {
     const int layers = head->target.layers, before[] = {2, layers / 2, layers - 3};

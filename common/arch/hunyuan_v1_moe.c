@@ -1,5 +1,6 @@
-/* HunYuan MoE (tencent/Hunyuan-A13B-Instruct): q and k turn before they are normed by head; theta has grown by alpha; softmax
- * router, weights renormalised; shared experts as wide as the routed ones. Reference: transformers models/hunyuan_v1_moe. */
+/* HunYuan MoE (tencent/Hunyuan-A13B-Instruct): RoPE rotates q and k before the norm of each head; theta is multiplied by a
+ * power of alpha; softmax router with renormalised weights; shared experts as wide as the routed ones. Reference:
+ * transformers models/hunyuan_v1_moe. */
 #include "common/arch/arch.h"
 
 #define MORE SHARED_NAMES("shared_mlp"), \

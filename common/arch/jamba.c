@@ -48,7 +48,7 @@ static const struct naming fused = {.slot = {
     [SLOT_EXPERTS_DOWN] = FFN "experts.down_proj",
 }};
 
-/* Reads a period and which layer of it is special: layer N is if N % period == offset. */
+/* Reads a period, and which layer of each period is special: layer N if N % period == offset. */
 static int read_period(const json_t *config, const char *period_key, const char *offset_key, int period, int offset, int out[2],
                        struct err *err)
 {

@@ -1,7 +1,7 @@
 /* Kimi Linear (moonshotai/Kimi-Linear-48B-A3B-Instruct, arXiv 2510.26692). Most layers have Kimi Delta Attention: the delta
- * rule with a decay for each channel of the key; the steps of the decay and the gate of the output come from latents. The
- * others have latent attention without positions. Router and experts are those of DeepSeek-V3. Reference: transformers
- * models/kimi_linear. */
+ * rule with a decay for each channel of the key; the steps of the decay and the gate of the output are projected from
+ * latents. The others have latent attention without positions. Router and experts are those of DeepSeek-V3. Reference:
+ * transformers models/kimi_linear. */
 #include "common/arch/arch.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@
 
 static const struct naming published = {.slot = {OUTSIDE(MOE), DENSE_NAMES, EXPERTS}};
 static const struct naming fused = {.slot = {OUTSIDE("model.layers.{n}.mlp."), DENSE_NAMES, TOGETHER_NAMES}};
-/* save_pretrained of transformers 5 renames the dense layers, too. */
+/* save_pretrained of transformers 5 also renames the dense layers. */
 static const struct naming saved = {.slot = {
     OUTSIDE(MOE), EXPERTS,
     [SLOT_DENSE_GATE] = MOE "gate_proj.weight",

@@ -64,7 +64,7 @@ static int read_chunks(const json_t *config, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* Reads the scale of queries in layers without positions. Old files have a number in place of true. */
+/* Reads the scale of queries in layers without positions. Old files contain a number in place of true. */
 static int read_growth(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *tuned = config_get(config, "attn_temperature_tuning");

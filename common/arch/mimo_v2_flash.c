@@ -1,6 +1,6 @@
-/* MiMo-V2-Flash (XiaomiMiMo/MiMo-V2-Flash): sliding layers have more heads for keys and values, a sink for each head and a rope
- * of their own; values are narrower than keys, and scaled; a part of each head turns; sigmoid router with a correction that
- * counts for choosing alone. Predictors have a sliding layer with a dense network. Reference: transformers
+/* MiMo-V2-Flash (XiaomiMiMo/MiMo-V2-Flash): sliding layers have more heads for keys and values, a sink for each head and a
+ * rope of their own; values are narrower than keys, and scaled; RoPE rotates a part of each head; the sigmoid router adds a
+ * correction for the selection only. Predictors have a sliding layer with a dense network. Reference: transformers
  * models/mimo_v2_flash; for the predictors SGLang, mimo_v2_flash_nextn.py. */
 #include "common/arch/arch.h"
 
@@ -18,7 +18,8 @@
 static const struct naming published = {.slot = {EXPERT_NAMES, SINKS("attention_sink_bias")}, RULES};
 static const struct naming fused = {.slot = {FUSED_NAMES, SINKS("sinks")}, RULES};
 
-/* Published files list which layers slide; without any list it is all but the first and each sixth. */
+/* Reads which layers have a window. Published files list them; without a list all layers but the first and every sixth have
+ * one. */
 static int read_windows(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *pattern = config_get(config, "hybrid_layer_pattern");
@@ -26,7 +27,7 @@ static int read_windows(const json_t *config, struct hparams *s, struct err *err
     if (config_int(config, "sliding_window", false, &window, err) ||
         config_int(config, "sliding_window_size", false, &before, err))
         return -1;
-    if (before > 0)                                 /* the tokens before the own one */
+    if (before > 0)                                 /* number of tokens before the token itself */
         window = before + 1;
     if (pattern && json_array_size(pattern) != (size_t)s->layers)
         return config_refuse(config, "hybrid_layer_pattern", err, "it must list %d layers", s->layers);
@@ -39,7 +40,7 @@ static int read_windows(const json_t *config, struct hparams *s, struct err *err
         s->layer[i].window = slides ? window : 0;
         s->layer[i].other = slides;
     }
-    for (int i = s->layers; i < s->layers + PREDICTORS_MAX && i < LAYERS_MAX; i++)      /* predictors slide */
+    for (int i = s->layers; i < s->layers + PREDICTORS_MAX && i < LAYERS_MAX; i++)      /* predictors have a window */
         s->layer[i] = (struct layer_shape){.window = window, .other = true};
     return 0;
 }

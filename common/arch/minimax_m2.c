@@ -1,5 +1,6 @@
-/* MiniMax-M2 (MiniMaxAI/MiniMax-M2): q and k are normed over all heads at once, then a part of each head turns; sigmoid router
- * with a correction that counts for choosing alone, weights always renormalised. Reference: transformers models/minimax_m2. */
+/* MiniMax-M2 (MiniMaxAI/MiniMax-M2): one norm over all heads of q and one over all heads of k, then RoPE rotates a part of
+ * each head; the sigmoid router adds a correction for the selection only, and weights are always renormalised. Reference:
+ * transformers models/minimax_m2. */
 #include "common/arch/arch.h"
 
 #define MOE "model.layers.{n}.block_sparse_moe."

@@ -1,5 +1,5 @@
-/* Mixtral (mistralai/Mixtral-8x7B-v0.1): softmax over all experts, the selected weights renormalised always.
- * Reference: transformers models/mixtral. */
+/* Mixtral (mistralai/Mixtral-8x7B-v0.1): softmax over all experts; the weights of the selected experts are always
+ * renormalised. Reference: transformers models/mixtral. */
 #include "common/arch/arch.h"
 
 #define MIXTRAL "model.layers.{n}.block_sparse_moe."

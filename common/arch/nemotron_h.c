@@ -36,7 +36,7 @@ static const struct naming fused = NAMES("model.",
     [SLOT_EXPERTS_UP] = "model.layers.{n}.mixer.experts.up_proj",
     [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mixer.experts.down_proj");
 
-/* The kinds of layers: the letter in hybrid_override_pattern, and the words for it in layers_block_type. */
+/* The kinds of layers: their letter in hybrid_override_pattern, and their words in layers_block_type. */
 static const struct kind { char letter; const char *word, *other; struct layer_shape shape; } KINDS[] = {
     {'M', "mamba", "linear_attention", {.ffn = FFN_NONE, .state = true}},
     {'*', "attention", "full_attention", {.ffn = FFN_NONE, .still = true}},

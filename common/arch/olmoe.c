@@ -1,5 +1,5 @@
-/* OLMoE (allenai/OLMoE-1B-7B): RMSNorm on whole q and k before heads are split, then clipping; softmax router, by default
- * without renormalising; no shared expert. Reference: transformers models/olmoe. */
+/* OLMoE (allenai/OLMoE-1B-7B): RMSNorm on whole q and k before they are split into heads, then clipping; softmax router, by
+ * default without renormalisation; no shared expert. Reference: transformers models/olmoe. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES}};

@@ -36,14 +36,14 @@ static struct part vector_part(const struct naming *naming, enum source_slot slo
     return part;
 }
 
-/* Part of a tensor that holds all experts: `role` says which. */
+/* Returns the part of a tensor of all experts that `role` selects. */
 static struct part fused_part(const struct naming *naming, const struct hparams *s, int layer, int expert,
                               enum part_role role)
 {
     int64_t inner = s->expert_inner, hidden = s->hidden;
     bool down = role == PART_DOWN;
     int64_t outputs = down ? hidden : 2 * inner, inputs = down ? inner : hidden;
-    int64_t first = role != PART_UP ? 0 : naming->alternating ? 1 : inner;         /* row of the source */
+    int64_t first = role != PART_UP ? 0 : naming->alternating ? 1 : inner;         /* first source row within the expert */
     struct part part = {.dim_count = 3, .role = role, .rows = down ? s->hidden : s->expert_inner, .columns = (int)inputs};
     part.dims[0] = s->router.experts;
     part.dims[1] = naming->transposed ? inputs : outputs;
@@ -58,7 +58,7 @@ static struct part fused_part(const struct naming *naming, const struct hparams 
     return part;
 }
 
-/* Part of a tensor that holds all gates, all ups, or all downs. */
+/* Returns an expert's part of a tensor that contains all gates, all ups, or all downs. */
 static struct part gathered_part(const struct naming *naming, enum source_slot slot, const struct hparams *s, int layer,
                                  int expert, enum part_role role)
 {
@@ -70,7 +70,8 @@ static struct part gathered_part(const struct naming *naming, enum source_slot s
     return part;
 }
 
-/* The biases of all experts: of each gate and up, which may alternate in the source, or lie in two; or of each down. */
+/* Fills parts[] for the biases of all experts: of gates and ups, which may alternate in the source or be two tensors; or of
+ * downs. Returns the number of parts. */
 static int expert_bias_parts(const struct naming *naming, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     bool down = t->role == ROLE_EXPERTS_DOWN_BIAS;
@@ -102,7 +103,7 @@ static int expert_bias_parts(const struct naming *naming, const struct hparams *
     return 2;
 }
 
-/* Rows of `part` in runs. */
+/* Returns `part` with its rows in runs. */
 static struct part in_runs(struct part part, int columns, int from_row, int run, int from_group, int from_step, int to_group)
 {
     part.skip = (int64_t)from_row * columns;
@@ -113,8 +114,9 @@ static struct part in_runs(struct part part, int columns, int from_row, int run,
     return part;
 }
 
-/* Heads of `tensor` [heads * head_dim][columns] whose last `rotary` rows turn in neighbouring pairs: these go in front, the
- * first of all pairs before the second ones, so that halves turn. Products of queries and keys stay what they are. */
+/* Fills parts[] for heads of a tensor [heads * head_dim][columns] of which RoPE rotates the last `rotary` rows in
+ * neighbouring pairs. These rows are moved to the front of the head, the first row of all pairs before the second ones, so
+ * that RoPE rotates halves. Products of queries and keys do not change. */
 static int turning_parts(struct part whole, int heads, int head_dim, int rotary, int columns, struct part *parts)
 {
     int rest = head_dim - rotary, half = rotary / 2;
@@ -128,7 +130,7 @@ static int turning_parts(struct part whole, int heads, int head_dim, int rotary,
     return 3;
 }
 
-/* The same of an indexer, whose heads begin with the rows that turn. */
+/* Fills parts[] likewise for an indexer, whose heads begin with the rotated rows. */
 static int index_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, enum source_slot slot,
                        int heads, struct part *parts)
 {
@@ -150,7 +152,8 @@ static int index_parts(const struct naming *n, const struct hparams *s, const st
     return rest ? 3 : 2;
 }
 
-/* q or k, to rows from `first` on: of heads whose halves are in turn, the first half goes in front. */
+/* Fills parts[] for q or k, from row whole.first on. If the rows of a head's halves alternate, the first half is moved to
+ * the front. */
 static int half_parts(const struct naming *naming, struct part whole, int head_dim, int columns, struct part *parts)
 {
     int half = head_dim / 2;
@@ -165,7 +168,7 @@ static int half_parts(const struct naming *naming, struct part whole, int head_d
     return 2;
 }
 
-/* The latent stays in front; the key after it turns as above. */
+/* Fills parts[] for a latent and the key after it, whose rows are reordered as in turning_parts. */
 static int latent_parts(struct part whole, int rank, int rotary, int columns, struct part *parts)
 {
     int half = rotary / 2;
@@ -179,7 +182,7 @@ static int latent_parts(struct part whole, int rank, int rotary, int columns, st
     return 3;
 }
 
-/* Each head's key, then its value: the keys of all heads go in front. */
+/* Fills parts[] for a matrix with each head's key, then its value: the keys of all heads are moved to the front. */
 static int spread_parts(struct part whole, int heads, int own, int value_dim, int columns, struct part *parts)
 {
     parts[0] = in_runs(whole, columns, 0, own, own + value_dim, 1, own);
@@ -190,7 +193,7 @@ static int spread_parts(struct part whole, int heads, int own, int value_dim, in
     return 2;
 }
 
-/* The same from two tensors, in the first of which each head's rows are columns. */
+/* Fills parts[] as spread_parts, from two tensors; the first one stores each head's rows as columns. */
 static int cut_parts(const struct naming *n, const struct hparams *s, int layer, struct part *parts)
 {
     int heads = s->attention.heads, own = s->attention.head_dim - s->rope.rotary, width = s->attention.value_dim;
@@ -234,7 +237,7 @@ static int expert_parts(const struct naming *n, const struct hparams *s, const s
     return without_gate(t, parts, 3);
 }
 
-/* Returns the `rows` rows of `whole` from `from_row` on, as a part that begins at row `first` of the tensor. */
+/* Returns `rows` rows of `whole` from `from_row` on, as a part that begins at row `first` of the tensor. */
 static struct part some_rows(struct part whole, int columns, int from_row, int rows, int first)
 {
     whole.skip = (int64_t)from_row * columns;
@@ -243,8 +246,8 @@ static struct part some_rows(struct part whole, int columns, int from_row, int r
     return whole;
 }
 
-/* The parts of a dense network or of shared experts. gate: the slot of the gate, which those of up and down follow; joint: the
- * slot of gate and up in one tensor. */
+/* Fills parts[] for a dense network or for shared experts. gate: slot of the gate; the slots of up and down follow it.
+ * joint: slot of gate and up in one tensor. */
 static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, enum source_slot joint,
                        struct part *parts)
 {
@@ -263,7 +266,7 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
     return without_gate(t, parts, 3);
 }
 
-/* The query rows of all heads in a gated SLOT_Q (from_row 0), or their gate rows (from_row head_dim). */
+/* Returns the query rows of all heads in a gated SLOT_Q (from_row 0), or their gate rows (from_row head_dim). */
 static struct part gated_q_part(const struct naming *n, const struct hparams *s, const struct tensor *t, int from_row)
 {
     const int width = s->attention.head_dim, rows = s->attention.heads * width;
@@ -295,7 +298,7 @@ static int qkv_parts(const struct naming *n, const struct hparams *s, const stru
     return count + 1;
 }
 
-/* Rows of `tensor` that each key head has in turn, from `from_row` of its group of `group` on: `run` of them. */
+/* Returns the part with `run` rows of each key head's group of `group` rows, from row `from_row` of the group on. */
 static struct part grouped(struct part whole, int columns, int from_row, int run, int group, int groups, int first)
 {
     struct part part = in_runs(whole, columns, from_row, run, group, 1, run);
@@ -304,7 +307,7 @@ static struct part grouped(struct part whole, int columns, int from_row, int run
     return part;
 }
 
-/* The parts of delta.in and delta.gates from SLOT_DELTA_ALL, which has the rows in another order (arch.h). */
+/* Fills parts[] for delta.in and delta.gates from SLOT_DELTA_ALL, whose rows have another order (arch.h). */
 static int delta_all_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct delta_widths w = hparams_delta_widths(s);
@@ -361,7 +364,7 @@ static int delta_in_parts(const struct naming *n, const struct hparams *s, const
     return 4;
 }
 
-/* The parts of delta.gates and delta.norm with RECURRENCE_SCAN: q, k and the latent of the steps. */
+/* Fills parts[] for delta.gates and delta.norm with RECURRENCE_SCAN: q, k and the latent of the steps. */
 static int scan_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const int keys = s->delta.key_dim, rank = s->delta.gate_rank, columns = t->inputs;
@@ -378,7 +381,7 @@ static int scan_parts(const struct naming *n, const struct hparams *s, const str
     return 3;
 }
 
-/* delta.neg_a with RECURRENCE_SCAN, whose source has the floats of a value's channels together. */
+/* Returns the part of delta.neg_a with RECURRENCE_SCAN, whose source stores the floats of one value channel together. */
 static struct part scan_slopes(const struct naming *n, const struct hparams *s, const struct tensor *t)
 {
     const struct delta_shape *d = &s->delta;
@@ -410,8 +413,9 @@ static int delta_gate_parts(const struct naming *n, const struct hparams *s, con
     return 2;
 }
 
-/* The weights of the convolution, or its bias. In the source the taps of a channel are contiguous. Mamba-2 has the channels of
- * v first, then those of k, then those of q; Kimi Delta Attention has tensors of each of the three. */
+/* Fills parts[] for the weights of the convolution, or its bias. In the source the taps of a channel are contiguous. In
+ * Mamba-2 the channels of v come first, then those of k, then those of q; Kimi Delta Attention uses one tensor for each of
+ * the three. */
 static int conv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     const struct delta_widths w = hparams_delta_widths(s);
@@ -451,7 +455,7 @@ static bool is_centred(const struct naming *n, enum tensor_role role)
                           role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM);
 }
 
-/* Tensors that are made of one of the source as a whole. */
+/* Slots of tensors that are made from one whole source tensor. */
 static const enum source_slot SINGLE[] = {
     [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
     [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
@@ -605,7 +609,7 @@ static bool has_experts(const struct lookup *lookup, int layer)
                       : slot[SLOT_EXPERTS_UP] ? SLOT_EXPERTS_UP : SLOT_EXPERT_UP, layer);
 }
 
-/* Returns whether the first layer with a state has an output of this name; true if no layer has a state. */
+/* Returns whether the first layer with a state has an output tensor of this naming; true if no layer has a state. */
 static bool has_states(const struct lookup *lookup)
 {
     int layer = 0;

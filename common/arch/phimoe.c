@@ -1,5 +1,5 @@
-/* Phi-3.5-MoE (microsoft/Phi-3.5-MoE-instruct): LayerNorm with biases, biases in attention and head, experts chosen one after
- * the other by a sparsemixer, longrope. Reference: transformers models/phimoe. */
+/* Phi-3.5-MoE (microsoft/Phi-3.5-MoE-instruct): LayerNorm with biases; biases in attention and head; a sparsemixer chooses
+ * experts one after the other; longrope. Reference: transformers models/phimoe. */
 #include "common/arch/arch.h"
 
 #define BIASES \

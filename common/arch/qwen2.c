@@ -1,5 +1,5 @@
-/* Qwen2 and Qwen2.5, dense (Qwen/Qwen2.5-0.5B): biases on q, k and v, upper layers may slide. Reference: transformers
- * models/qwen2. */
+/* Qwen2 and Qwen2.5, dense (Qwen/Qwen2.5-0.5B): biases on q, k and v; upper layers may have a window. Reference:
+ * transformers models/qwen2. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {.slot = {LLAMA_NAMES, DENSE_NAMES}};

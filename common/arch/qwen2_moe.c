@@ -1,5 +1,5 @@
-/* Qwen2 MoE (Qwen/Qwen1.5-MoE-A2.7B): biases on q, k and v; softmax router; beside the routed experts a shared one, weighed
- * by a sigmoid of its own gate. Reference: transformers models/qwen2_moe. */
+/* Qwen2 MoE (Qwen/Qwen1.5-MoE-A2.7B): biases on q, k and v; softmax router; beside the routed experts a shared one,
+ * multiplied by the sigmoid of its own gate. Reference: transformers models/qwen2_moe. */
 #include "common/arch/arch.h"
 
 #define SHARED SHARED_NAMES("shared_expert"), [SLOT_SHARED_WEIGHT] = "model.layers.{n}.mlp.shared_expert_gate.weight"

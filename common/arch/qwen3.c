@@ -1,5 +1,5 @@
-/* Qwen3, dense (Qwen/Qwen3-0.6B): RMSNorm on each head of q and k, the width of a head is given, upper layers may slide.
- * Reference: transformers models/qwen3. */
+/* Qwen3, dense (Qwen/Qwen3-0.6B): RMSNorm on each head of q and k; a key states the width of a head; upper layers may have a
+ * window. Reference: transformers models/qwen3. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {.slot = {LLAMA_NAMES, DENSE_NAMES}};

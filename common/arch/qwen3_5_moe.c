@@ -1,6 +1,6 @@
-/* Qwen3.5 and Qwen3.6 MoE (Qwen/Qwen3.5-35B-A3B): Qwen3-Next with the projections of its layers with a state apart; in
- * checkpoints with a vision tower, which is left out, the text model's config and tensors are nested. Reference: transformers
- * models/qwen3_5_moe. */
+/* Qwen3.5 and Qwen3.6 MoE (Qwen/Qwen3.5-35B-A3B): Qwen3-Next with separate projections in its layers with a state. In
+ * checkpoints with a vision tower, which is left out, the text model's config and tensors are nested. Reference:
+ * transformers models/qwen3_5_moe. */
 #include "common/arch/arch.h"
 
 #define MORE(model) MTP_NAMES, \

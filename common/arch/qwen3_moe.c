@@ -1,5 +1,5 @@
-/* Qwen3 MoE (Qwen/Qwen3-30B-A3B): attention of Qwen3, softmax router, renormalised where norm_topk_prob says so, dense layers
- * where mlp_only_layers or decoder_sparse_step put them. Reference: transformers models/qwen3_moe. */
+/* Qwen3 MoE (Qwen/Qwen3-30B-A3B): attention of Qwen3; softmax router, renormalised if norm_topk_prob is true;
+ * mlp_only_layers and decoder_sparse_step determine which layers are dense. Reference: transformers models/qwen3_moe. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, DENSE_NAMES}};

@@ -1,7 +1,7 @@
-/* Qwen3-Next (Qwen/Qwen3-Next-80B-A3B-Instruct): layers with a state, Gated DeltaNet (arXiv 2412.06464), and each fourth one
- * with attention that a gate weighs, of whose heads a quarter turns; norms whose weights are less by 1; softmax router, and a
- * shared expert with a gate of its own. A predictor has such a layer with attention. Reference: transformers
- * models/qwen3_next; for the predictor vLLM, qwen3_next_mtp.py. */
+/* Qwen3-Next (Qwen/Qwen3-Next-80B-A3B-Instruct): layers with a state, Gated DeltaNet (arXiv 2412.06464), and every fourth
+ * layer with attention, whose output a gate multiplies; RoPE rotates a quarter of each head; norms whose weights are stored
+ * less 1; softmax router, and a shared expert with a gate of its own. A predictor has such a layer with attention.
+ * Reference: transformers models/qwen3_next; for the predictor vLLM, qwen3_next_mtp.py. */
 #include "common/arch/arch.h"
 
 #define SHARED SHARED_NAMES("shared_expert"), [SLOT_SHARED_WEIGHT] = "model.layers.{n}.mlp.shared_expert_gate.weight"

@@ -8,7 +8,7 @@
 
 enum { CONFIG_LIMIT = 4 << 20 };
 
-/* Nemotron's layers. */
+/* The order of Nemotron's layers. */
 #define MAMBA_MOE "\"mamba\",\"moe\","
 #define MAMBA_ATTENTION_MOE "\"mamba\",\"attention\",\"moe\","
 #define FIRST_LAYERS MAMBA_MOE MAMBA_MOE MAMBA_ATTENTION_MOE

@@ -1,5 +1,5 @@
-/* Solar Open (upstage/Solar-Open-100B): the router of GLM-4.5 in all layers, and no norms of heads. llama.cpp writes its GGUF
- * files as glm4moe. Reference: transformers models/solar_open. */
+/* Solar Open (upstage/Solar-Open-100B): the router of GLM-4.5 in all layers, and no norms of heads. llama.cpp writes GGUF
+ * files of this family as glm4moe. Reference: transformers models/solar_open. */
 #include "common/arch/arch.h"
 
 static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, CORRECTED_NAMES}};
