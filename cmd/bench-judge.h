@@ -34,7 +34,7 @@ int bench_gate(const void *arguments, const struct console *console, struct err 
 /* Reads measurements from streams and sorts them; without paths, reads standard input. */
 int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err);
 
-/* Like bench_gather, but reads train streams if the first stream is one; then all must be train streams. */
+/* Reads measurements as bench_gather does, or train streams if the first stream is one; then all must be train streams. */
 int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err);
 
 #endif

@@ -60,7 +60,7 @@ const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simula
 const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
                                                  .host_cached = -1, .seed = 1 };
 
-/* Options for synthetic routes have no effect on recorded routes. */
+/* Refuses options for synthetic routes if routes are recorded, because they would have no effect. */
 static int check_made(const struct simulate_args *args, struct err *err)
 {
     const struct { const char *name; bool given; } made[] = {

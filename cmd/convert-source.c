@@ -58,7 +58,7 @@ static const char *skip_prefix(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0 ? text + strlen(start) : NULL;
 }
 
-/* *named: the hub is named explicitly, so that `given` cannot be a local path. */
+/* Parses the name of a repository on the hub. *named: the hub is named explicitly, so that `given` cannot be a local path. */
 static bool read_repository(struct repository *out, const char *given, bool *named)
 {
     static const char *const starts[] = {"hf://", "hf:", "https://huggingface.co/", "http://huggingface.co/", "https://hf.co/",

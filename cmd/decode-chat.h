@@ -26,7 +26,7 @@ struct chat {
     int (*answer)(void *context, struct decode_result *result, struct err *err);
 };
 
-/* *ended: a signal ended it. */
+/* Runs the conversation. *ended: a signal ended it. */
 int chat_run(const struct chat *chat, bool *ended, struct err *err);
 
 #endif

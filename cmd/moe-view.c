@@ -50,7 +50,7 @@ static enum show_form form_of(const struct view_args *args)
     return args->json ? SHOW_JSON : args->csv ? SHOW_CSV : SHOW_TEXT;
 }
 
-/* A table has one type of record, which must be named if the kind has several. */
+/* Checks --type. A table has one type of record, which must be named if the kind of stream has several. */
 static int check_type(const struct stream_schema *schema, const struct view_args *args, const char **type, struct err *err)
 {
     char names[200] = "";
@@ -128,7 +128,7 @@ static int refuse_none(const struct reader *in, const struct view_args *args, in
                    reader_name(in), of);
 }
 
-/* live: each record is printed as soon as it arrives. */
+/* Prints the selected records. live: each record is printed as soon as it arrives. */
 static int view_stream(struct show *show, struct reader *in, const struct view_args *args, bool live, struct err *err)
 {
     const struct header *header = reader_header(in);

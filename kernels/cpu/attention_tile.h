@@ -218,8 +218,8 @@ TILE_INLINE void tile_scores_of(enum cache_format format, int rows, const float 
             score[r][j] = tile_dot(format, q[r], keys->at + (size_t)j * step, width);
 }
 
-/* plain_exp (kernels/plain/math.h) of numbers that are at most 0, -infinity included, or NaN; the same bits: the power of two
- * is exact, and a result below the normal range is rounded once. */
+/* Computes plain_exp (kernels/plain/math.h) of numbers that are at most 0, -infinity included, or NaN; bit-identical: the power
+ * of two is exact, and a result below the normal range is rounded once. */
 TILE_INLINE __m512 tile_exp(__m512 x)
 {
     const __m512 magic = _mm512_set1_ps(12582912.0f);
@@ -296,7 +296,7 @@ static __attribute__((noinline)) void tile_last(enum cache_format format, const 
     sum[1] = _mm256_loadu_ps(lane + 8);
 }
 
-/* Four partial sums of q . k each (lanes_four), for `rows` queries with `keys` keys: rows * keys is at most 4. */
+/* Computes four partial sums (lanes_four) of each q . k, for `rows` queries with `keys` keys: rows * keys is at most 4. */
 TILE_INLINE void tile_fours(enum cache_format format, const float *const *q, int rows, const unsigned char *k, int keys,
                             int width, uintptr_t far, size_t pace, __m128 *four)
 {

@@ -233,7 +233,7 @@ INLINE void codes_grid2(words pair, words signs, words *code)
         code[i] = words_signed_table(TABLE_IQ2, 3, words_right(pair, 2 * i), words_left(four, 3 - i));
 }
 
-/* even, odd: the four entries of 16 inputs by their place. */
+/* Decodes 16 inputs of IQ3. even, odd: the entries of the grid at even and at odd places, in the halves of every word. */
 INLINE void codes_grid3(words even, words odd, words signs, const int8_t *table, words *code)
 {
     const words four = words_spread(signs, 4);

@@ -226,7 +226,8 @@ static void down(void *argument, int member, int members)
     }
 }
 
-/* Each member of the pool adds some columns of all rows, so that even a single row occupies all members. */
+/* Adds partial results to the rows. Each member of the pool adds some columns of all rows, so that even a single row occupies
+ * all members. */
 static void combine(void *argument, int member, int members)
 {
     struct ffn *f = argument;

@@ -86,7 +86,7 @@ static inline float lanes_dot(const float *x, const float *y, int count)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* out[j] = x . (y + offset[j]) for 4 values of j; the last two additions of all four are done together. */
+/* Computes out[j] = x . (y + offset[j]) for 4 values of j; the last two additions of all four are done together. */
 static inline void lanes_dot4(const float *x, const float *y, const size_t *offset, int count, float *out)
 {
     const float *const row[4] = {y + offset[0], y + offset[1], y + offset[2], y + offset[3]};

@@ -15,7 +15,7 @@ struct operand_rows;
 /* Rounds all rows on the queue's pool, into the scratch, rounded_bytes per row. */
 void cpu_round(struct queue *queue, struct operand_rows *rows);
 
-/* Not more than operand_bytes. */
+/* Returns the bytes of a rounded row, at most operand_bytes. */
 static inline size_t rounded_bytes(int inputs) { return ((size_t)quantised_blocks(inputs) + 1) * PARTS_LINE; }
 
 #endif

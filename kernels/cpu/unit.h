@@ -64,7 +64,7 @@ void unit_product_tiles(const void *unit, int inputs, int rows, const void *part
 void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in,
                                   float *out);
 
-/* For rows of WEIGHT_FORMATS: the given text for formats that are decoded, nothing for others. */
+/* For rows of WEIGHT_FORMATS: expand to the argument for formats that are decoded, to nothing for others. */
 #define IF_DECODED_PLAIN(...)
 #define IF_DECODED_INTEGER(...)
 #define IF_DECODED_CODED(...) __VA_ARGS__
@@ -100,8 +100,8 @@ static inline int decoded_rows(enum weight_format format)
     }
 }
 
-/* Division of rows into passes whose sizes differ by at most one. work_passes is the work in units of simple passes: a pass
- * that decodes for many rows, or that walks over the unit several times with tiles, counts as several. */
+/* Divide rows into passes whose sizes differ by at most one. work_passes returns the work in units of simple passes: a pass
+ * that decodes for many rows, or that reads the unit several times with tiles, counts as several. */
 static inline int bulk_passes(int rows) { return rows <= DECODED_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
 static inline int work_passes(enum weight_format format, int rows)
 {
@@ -115,7 +115,7 @@ static inline int pass_count(const struct operand *in, enum weight_format format
 }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
 
-/* The product with operands of this kind. */
+/* Computes the product with operands of this kind. */
 static inline void operand_product(const struct operand *operand, enum weight_format format, const void *unit, int inputs,
                                    int rows, const void *const *in, float *out)
 {

@@ -165,7 +165,7 @@ INLINE void nibble_product(int kind, int rows, int part, const unsigned char *at
         }
 }
 
-/* A set for codes of four bits, which are unpacked here, for all outputs at a time. */
+/* Computes a set for codes of four bits, which are unpacked in this function, for all outputs at a time. */
 INLINE void nibble_set(int kind, int rows, int number, const struct chunk *chunk, const struct quantised *const *in, float *out)
 {
     (void)number;

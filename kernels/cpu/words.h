@@ -40,7 +40,7 @@ INLINE vector words_floats(words a) { return _mm512_castsi512_ps(a); }
 INLINE vector words_convert(words a) { return _mm512_cvtepi32_ps(a); }
 INLINE vector vector_times(vector a, vector b) { return _mm512_mul_ps(a, b); }
 
-/* (a & keep) | base */
+/* Returns (a & keep) | base. */
 INLINE words words_field(words a, int keep, int base)
 {
     return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32(keep), _mm512_set1_epi32(base), 0xea);
@@ -162,7 +162,7 @@ INLINE vector vector_times(vector a, vector b) { return vmulq_f32(a, b); }
 INLINE words words_field(words a, int keep, int base) { return words_or(words_and(a, keep), vdupq_n_u32((uint32_t)base)); }
 INLINE vector nibble_number(words a, int shift) { return words_convert(words_and(words_right(a, shift), 15)); }
 
-/* The table is of bytes; an index that is too large gives 0. */
+/* Looks up bytes of the table. The upper bytes of each index are out of range, so they become 0. */
 INLINE vector entry8(words a, int shift, const int8_t *table)
 {
     const int8x16_t sixteen = vcombine_s8(vld1_s8(table), vdup_n_s8(0));
@@ -194,7 +194,8 @@ INLINE vector nibble_level(words a, int shift)
     return vcvtq_f32_s32(vshrq_n_s32(vshlq_n_s32(vreinterpretq_s32_s8(byte), 24), 24));
 }
 
-/* The three lower bits of E2M1 are those of an f32 that is 2^126 times smaller, also for 0.5, which is subnormal there. */
+/* Converts E2M1: its three lower bits are those of an f32 that is 2^126 times smaller, also for 0.5, which is subnormal
+ * there. */
 INLINE vector nibble_e2m1(words a, int shift)
 {
     const words size = words_left(words_and(words_right(a, shift), 7), 22);
@@ -247,7 +248,7 @@ INLINE vector nibble_number(words a, int shift)
     return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(a, shift), _mm256_set1_epi32(15)));
 }
 
-/* The permutation uses three bits; the fourth is the sign. */
+/* Converts E2M1: the permutation uses the three lower bits of an index; the fourth bit is the sign. */
 INLINE vector nibble_e2m1(words a, int shift)
 {
     const vector table = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);

@@ -94,7 +94,8 @@ DEVICE float sum_of_chains(float value)
     return value;
 }
 
-/* One reduction step: a lane keeps half of its 2 * STEP values and sends the other half to the lane that keeps that half. */
+/* Does one reduction step: a lane keeps half of its 2 * STEP values and sends the other half to the lane that keeps that
+ * half. */
 template <int STEP> DEVICE void chains_reduce(float (&value)[ATTENTION_CHAINS])
 {
     bool upper = lane_id() & STEP;
@@ -329,9 +330,9 @@ DEVICE void put_chunk(const struct attention_args &a, const struct attention_pie
     __syncthreads();
 }
 
-/* Grid (chunks at a time, kv heads, rows of the batch / batch.each). Rows whose prefixes contain the whole chunk share it: the
- * block fetches it for the first of them. The host lets rows share chunks only if chunks are fetched as a whole and there is no
- * window. */
+/* Computes the parts. Grid (chunks at a time, kv heads, rows of the batch / batch.each). Rows whose prefixes contain the whole
+ * chunk share it: the block fetches it for the first of them. The host lets rows share chunks only if chunks are fetched as a
+ * whole and there is no window. */
 template <int FORMAT>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(struct attention_args a,
                                                                                 struct attention_pieces p,
@@ -359,7 +360,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(st
     }
 }
 
-/* Grid (heads, rows): joins the parts, one lane per float of the values. A warp loads 32 parts at a time, all in flight before
+/* Joins the parts, one lane per float of the values. Grid (heads, rows). A warp loads 32 parts at a time, all in flight before
  * the first is used. Each lane computes the factor of one part, and the factor of all earlier parts before it, so no warp waits
  * for another. A sum of values begins with -0, because -0 + x is x for every x. */
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struct attention_args a,

@@ -94,7 +94,8 @@ static inline int dev_launches_report(struct dev_launches *launches)
 #define UNROLL
 #endif
 
-/* A launch without a stream: dev_wait reports its failure. */
+/* Records a launch and its error, unless an earlier failure is not reported yet. No-op without a stream: dev_wait reports such
+ * a failure. */
 static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
 {
     struct dev_launches *launches = dev_launches_of(stream);

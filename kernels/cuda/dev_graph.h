@@ -35,7 +35,7 @@ typedef unsigned long long dev_condition;        /* cudaGraphConditionalHandle, 
 /* The first launch of a kernel loads it, also while operations are captured; the relaxed mode permits that. */
 static const cudaStreamCaptureMode DEV_CAPTURE = cudaStreamCaptureModeRelaxed;
 
-/* A toolkit may run on an older driver, so both versions are checked. */
+/* Sets *has. A toolkit may run with an older driver, so both versions are checked. */
 static inline int dev_has_while(bool *has)
 {
     int version = 0, error = dev_reported(cudaDriverGetVersion(&version));

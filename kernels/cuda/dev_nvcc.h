@@ -173,7 +173,8 @@ static inline int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
 {
     return dev_reported(cudaMemsetAsync(to, byte, bytes, dev_stream_of(stream)));
 }
-/* Also reports launches that failed since the last call. Launches without a stream leave their error as the thread's last. */
+/* Waits for the stream; also reports launches that failed since the last call. The failure of a launch without a stream is the
+ * thread's last error. */
 static inline int dev_wait(dev_stream stream)
 {
     cudaError_t late = cudaStreamSynchronize(dev_stream_of(stream)), last = cudaGetLastError();

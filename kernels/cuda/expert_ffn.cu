@@ -88,7 +88,7 @@ DEVICE float sum_of_slots(const struct expert_ffn_args &a, int row, int i, float
     return sum;
 }
 
-/* Both products: grid (units, items at a time). */
+/* Computes the inner activations, from gate and up. Grid of this kernel and of the next one: (units, items at a time). */
 template <int FORMAT, bool FEW>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     expert_gate_up_kernel(struct expert_ffn_args a, struct tile_cut cut)
@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     }
 }
 
-/* With tickets, one per unit, the last block of a unit adds the slots of all rows for its 32 outputs. */
+/* Computes the product with down. With tickets, one per unit, the last block of a unit adds the slots of all rows for its 32
+ * outputs. */
 template <int FORMAT, bool FEW>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     expert_down_kernel(struct expert_ffn_args a, struct tile_cut cut, size_t offset, const int32_t *live)

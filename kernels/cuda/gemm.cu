@@ -123,7 +123,7 @@ void gemm_close(struct gemm **gemm)
     *gemm = nullptr;
 }
 
-/* cuBLAS is column-major: a row-major [rows][k] is its k x rows. */
+/* Queues the products. cuBLAS is column-major: a row-major [rows][k] is its k x rows. */
 void gemm_run(struct gemm *gemm, const struct gemm_args *a)
 {
     const float one = 1, zero = 0, *beta = a->add ? &one : &zero;

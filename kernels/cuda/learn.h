@@ -15,11 +15,11 @@
 
 enum { LEARN_THREADS = 256, LEARN_WARPS = LEARN_THREADS / WARP, LEARN_GRID_ROWS = 65535 };
 
-/* Grids of one dimension with one thread per element. */
+/* Return the number of blocks with one thread per element, and the element of this thread. */
 static inline unsigned learn_blocks(size_t count) { return (unsigned)((count + LEARN_THREADS - 1) / LEARN_THREADS); }
 DEVICE size_t learn_element(void) { return (size_t)blockIdx.x * LEARN_THREADS + threadIdx.x; }
 
-/* One thread per column, for the rows blockIdx.y, blockIdx.y + gridDim.y, ... */
+/* Returns a grid with one thread per column, for the rows blockIdx.y, blockIdx.y + gridDim.y, ... */
 static inline dim3 learn_grid(int rows, int width)
 {
     return dim3(blocks_for(width, LEARN_THREADS), (unsigned)(rows < LEARN_GRID_ROWS ? rows : LEARN_GRID_ROWS));

@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_kernel(struct lear
         row[i] = plain_exp(row[i] - shift) / all.sum;
 }
 
-/* For a map of words. The first one of the largest logits is found by distinct keys (rank.h), so the order of the maxima does
- * not matter. */
+/* Computes p and counts with a map of words. The first one of the largest logits is found by distinct keys (rank.h), so the
+ * order of the maxima does not matter. */
 __global__ void __launch_bounds__(LOGIT_THREADS) learn_target_words_kernel(struct learn_target_args t)
 {
     SHARED(struct logit_sum, part, LOGIT_WARPS);

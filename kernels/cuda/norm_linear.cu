@@ -28,7 +28,7 @@ static bool has_kernel(enum weight_format format)
     return format == FORMAT_BF16 || format == FORMAT_FP8 || format == FORMAT_Q4_K;
 }
 
-/* Rows and weights are copied 16 bytes at a time. */
+/* Returns whether blocks can norm the rows. Rows and weights must be aligned, because they are copied 16 bytes at a time. */
 bool normed_fits(const struct norm_args *n, const struct linear_args *a)
 {
     const uint64_t aligned = n->in.address | n->weight.address | (uint64_t)((n->width | n->in_stride) * (int)sizeof(float));

@@ -147,7 +147,7 @@ DEVICE int choose(const struct route_select_args &a, const uint8_t *mask, const 
     return found;
 }
 
-/* The same for a sparsemixer, whose values are logits; also writes the weight of each to m.share. */
+/* Chooses in the same way for a sparsemixer, whose values are logits; also writes the weight of each expert to m.share. */
 DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, const struct route_memory &m, int *index)
 {
     int found = 0;

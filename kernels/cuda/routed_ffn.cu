@@ -58,7 +58,7 @@ template <int FORMAT> DEVICE void join_logits(const struct linear_args &a, const
     }
 }
 
-/* Grid (units, 1, blocks of a unit) of the router's product. cut.tickets is NULL. */
+/* Computes the router's product, and routes in the last block. Grid (units, 1, blocks of a unit). cut.tickets is NULL. */
 template <int FORMAT>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
     router_kernel(struct routed_ffn_args a, struct tile_cut cut, int pairs, unsigned *ticket, const int32_t *live)

@@ -109,7 +109,8 @@ static void run_select(struct queue *queue, const struct learn_select_args *s)
     host_spread(queue, (size_t)s->rows, (size_t)s->width, select_rows, s);
 }
 
-/* Distributed by columns, because several rows may be added to the same row. */
+/* Adds rows for some of the columns. Threads divide columns rather than rows, because several rows may be added to the same
+ * row. */
 static void scatter_columns(const void *context, size_t begin, size_t end)
 {
     const struct learn_select_args *s = context;

@@ -7,7 +7,7 @@
 #include "kernels/learn.h"
 #include "kernels/ops.h"
 
-/* Must be called before the first operation of a process; sets OpenBLAS to one thread per call. */
+/* Sets OpenBLAS to one thread per call. Must be called before the first operation of a process. */
 void host_learn_open(void);
 
 extern const struct learn_ops host_learn_ops;
