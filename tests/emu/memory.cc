@@ -22,7 +22,6 @@ struct array {
 };
 
 static std::vector<array> arrays;                                /* of the running block */
-static std::vector<array> spare;                                 /* of earlier blocks, for the next ones of their kernels */
 static std::map<unsigned char *, size_t> device;                 /* allocations, without their guards */
 static size_t used;                                              /* bytes allocated on all devices, without pinned memory */
 static std::set<unsigned char *> pinned;                         /* allocations that the host can access, too */
@@ -65,12 +64,26 @@ static bool tail_whole(const unsigned char *data, size_t bytes)
     return data[bytes] == TAIL_BYTE && !memcmp(data + bytes, data + bytes + 1, tail - 1);
 }
 
+/* Arrays of earlier blocks, for the next blocks of their kernels. */
+static struct spare_arrays {
+    std::vector<array> all;
+    ~spare_arrays() { release(); }
+    void release(void)
+    {
+        for (array &a : all) {
+            array_open(a.data, a.bytes);
+            free(a.data);
+        }
+        all.clear();
+    }
+} spare;
+
 void shared_begin(void)
 {
     for (array &a : arrays) {
         race_region_rest(a.data);
         array_close(a.data, a.bytes);
-        spare.push_back(a);
+        spare.all.push_back(a);
     }
     arrays.clear();
 }
@@ -78,26 +91,24 @@ void shared_begin(void)
 void shared_free(void)
 {
     size_t bytes = 0;
-    for (array &a : spare)
+    for (array &a : spare.all)
         bytes += a.bytes;
     if (bytes <= SPARE_MAX)
         return;
-    for (array &a : spare) {
+    for (array &a : spare.all)
         race_region_end(a.data);
-        array_open(a.data, a.bytes);
-        free(a.data);
-    }
-    spare.clear();
+    spare.release();
 }
 
 /* Returns an array that an earlier block had under this key, as a new one; NULL: there is none. */
 static unsigned char *reused(const void *key, size_t bytes)
 {
-    auto one = std::find_if(spare.begin(), spare.end(), [=](const array &a) { return a.key == key && a.bytes == bytes; });
-    if (one == spare.end())
+    auto one = std::find_if(spare.all.begin(), spare.all.end(),
+                            [=](const array &a) { return a.key == key && a.bytes == bytes; });
+    if (one == spare.all.end())
         return nullptr;
     unsigned char *data = one->data;
-    spare.erase(one);
+    spare.all.erase(one);
     array_open(data, bytes);
     refresh(data, bytes);
     return data;
