@@ -1,16 +1,16 @@
 # CUDA and its emulator; included by GNUmakefile.
 #
-# kernels/cuda is compiled twice: by nvcc, where it is, into a plug-in that commands open at run time (lib/moekit/moe-cuda.so);
-# and by a C++ compiler, always, for the emulator (tests/emu): a library for tests, and plug-ins of the same kind.
+# kernels/cuda is compiled twice: by nvcc, if it is installed, into a plug-in that commands open at run time
+# (lib/moekit/moe-cuda.so); and always by a C++ compiler, for the emulator (tests/emu): a library for tests, and similar plug-ins.
 #
-#     CUDA=auto   the plug-in for the GPUs of this machine; without a GPU or nvcc none, and a word that says so
-#     CUDA=yes    the plug-in for A100, H100 and B200, or CUDA_ARCH='90a ...'; nvcc must be there
-#     CUDA=no     without
+#     CUDA=auto   builds the plug-in for the GPUs of this machine; without a GPU or nvcc, builds none and prints a note
+#     CUDA=yes    builds the plug-in for A100, H100 and B200, or for CUDA_ARCH='90a ...'; requires nvcc
+#     CUDA=no     builds no plug-in
 
 CUDA ?= auto
 CUDA_TOOLKIT := build/cuda-toolkit
 NVCC ?= $(shell command -v nvcc || ls $(CUDA_TOOLKIT)/nvidia/cu13/bin/nvcc 2>/dev/null)
-# Compilers that come through ccache by PATH bring nvcc along.
+# If PATH selects compilers through ccache, nvcc runs through ccache, too.
 NVCC_BY := $(if $(findstring /ccache:,$(PATH):),ccache)
 ifneq ($(filter-out auto yes no,$(CUDA)),)
 $(error moekit: CUDA=$(CUDA) is neither auto, yes nor no)
@@ -19,11 +19,11 @@ ifeq ($(CUDA)$(NVCC),yes)
 $(error moekit: CUDA=yes, but there is no nvcc: `make deps-cuda` fetches it)
 endif
 CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
-# What this machine's GPUs are, as nvcc names them: 9.0 is 90a, others have no `a' that is used here.
+# Architectures of this machine's GPUs, as nvcc names them: 9.0 is 90a; the kernels use no other architecture with an `a'.
 CUDA_HERE := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(if $(wildcard /dev/nvidiactl /dev/dxg),$(shell nvidia-smi --query-gpu=compute_cap \
                --format=csv,noheader 2>/dev/null | tr -d '. ' | sed 's/^90$$/90a/' | sort -u))))
 CUDA_ARCH ?= $(CUDA_HERE)
-# A sanitiser's flavour is of the host and of the emulator.
+# Flavours with sanitisers contain the host's code and the emulator, not the plug-in.
 CUDA_WANTED := $(if $(filter auto,$(CUDA)),$(CUDA_ARCH),$(filter yes,$(CUDA)))
 CUDA_PLUGIN := $(if $(and $(CUDA_WANTED),$(NVCC),$(CUDA_SOURCES)),$(if $(SAN),,$O/lib/moekit/moe-cuda.so))
 
@@ -31,25 +31,25 @@ ifneq ($(filter default undefined,$(origin CXX)),)
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 CXXFLAGS ?= -O2 -g1
-# With the instruction that fmaf is; without it the C library computes the same bits, slowly.
+# fmaf becomes one instruction; without that instruction, the C library computes the same bits slowly.
 EMU_FMA   := $(shell grep -qsw avx2 /proc/cpuinfo && echo -mfma -mavx2)
-# C++14 suffices, and <cmath> takes half as long to compile without the special functions of C++17; gnu for constants like 0x1p-1.
+# C++14, because <cmath> compiles in half the time without the special functions of C++17; gnu, for constants like 0x1p-1.
 EMU_WARNINGS := -Wall -Wextra -Wshadow -Wundef -Wformat=2 -Wno-missing-field-initializers
 EMU_FLAGS := -std=gnu++14 -D_GNU_SOURCE -ffp-contract=off $(EMU_FMA) -fno-exceptions -fPIC -pthread -I. $(KIT:%=-I%/include) $(EMU_WARNINGS)
 COMPILE_EMU = $(CXX) $(EMU_FLAGS) $(CXXFLAGS) $(SAN_FLAGS) $(if $(WERROR),-Werror)
 
 EMU_SOURCES  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
-# gemm.cu is cuBLAS; the emulator has its own.
+# gemm.cu calls cuBLAS; the emulator replaces it by tests/emu/gemm.cc.
 EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(patsubst %.cu,$O/emu/%.o,$(filter-out %/gemm.cu,$(CUDA_SOURCES)))
-# The files of tests/emu, and those of tests/kernel with kernels/cuda on the emulator in place of the host's instruction sets.
-# libtsan cannot follow fibers; the emulator looks for races itself, in a flavour without sanitisers.
+# The files of tests/emu, and those of tests/kernel that run kernels/cuda on the emulator instead of the host's instruction sets.
+# Not with TSan, because libtsan cannot follow fibers; the emulator detects races itself, in a flavour without sanitisers.
 EMU_KERNELS  := linear expert_ffn slab attention rows route coded mix top learn learn_loss
 EMU_FILES    := $(if $(filter thread,$(subst $(comma), ,$(SAN))),,$(patsubst tests/emu/test_%.cu,%,$(wildcard tests/emu/test_*.cu)))
 EMU_TESTS    := $(if $(EMU_FILES),$O/tests/emu/run)
 RACE_TESTS   := $(if $(SAN),,$(if $(EMU_FILES),$O/race/tests/emu/run))
 
-# CUDA=yes: one binary for A100, H100 and B200 (and their smaller kin), and PTX for what comes later. Contraction is off: where a
-# kernel means a fused multiply-add it says fmaf, on a GPU as on the emulator. What ptxas says is kept for tests/check/cuda.sh.
+# CUDA=yes: one binary for A100, H100 and B200 (and their smaller relatives), and PTX for later GPUs. Contraction is off: kernels
+# write fused multiply-adds explicitly, as fmaf, for GPUs and for the emulator. ptxas's output is kept for tests/check/cuda.sh.
 CUDA_PROCESSORS := $(or $(strip $(CUDA_ARCH)),80 90a 100)
 CUDA_TARGETS := $(foreach arch,$(CUDA_PROCESSORS),-gencode arch=compute_$(arch)$(comma)code=$(if $(CUDA_ARCH),sm_$(arch),$(if $(filter 100,$(arch)),[sm_100$(comma)compute_100],sm_$(arch))))
 CUDA_FLAGS   := -std=c++17 -O3 -lineinfo --fmad=false -I. $(KIT:%=-I%/include) -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v $(CUDA_TARGETS)
@@ -61,7 +61,8 @@ $O/cuda/%.o: %.cu $O/cuda/flags
 	@$(NVCC_BY) $(NVCC) $(CUDA_FLAGS) $(OWN_FLAGS) $(if $(WERROR),-Werror all-warnings) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 	    2> $(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 	@grep -v -e '^ptxas info' -e 'bytes stack frame' -e '^$$' $(@:.o=.ptxas) || true
-# One that was left from other sources is refused (kernels/plugin.h): `make all' does not build the emulator.
+# Commands refuse a plug-in that was built from other sources (kernels/plugin.h). The emulator's may be, because `make all' does
+# not build them.
 PLUGIN_SOURCES := $(sort $(wildcard kernels/*.h kernels/plain/* kernels/cuda/*.cu kernels/cuda/*.h) common/base/float.h $(EMU_SOURCES) $(wildcard tests/emu/*.h))
 PLUGIN_VERSION := $(firstword $(shell cat $(PLUGIN_SOURCES) | cksum))u
 OPENER         := $O/common/tensor/device_cuda.o
@@ -70,7 +71,7 @@ $(OPENER) $(patsubst %,$O/%/kernels/cuda/plugin.o,emu race cuda): $O/plugin-vers
 $O/plugin-version: FORCE
 	@mkdir -p $(@D)
 	@echo $(PLUGIN_VERSION) | cmp -s - $@ || echo $(PLUGIN_VERSION) > $@
-# Where the compiler lies, cuBLAS may lie, too.
+# Path of nvcc, relative to which gemm.cu searches for cuBLAS.
 $O/cuda/kernels/cuda/gemm.o: private CUDA_FLAGS += -DGEMM_NVCC='"$(realpath $(NVCC))"'
 $O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS) $O/cuda/flags
 	@mkdir -p $(@D)
@@ -88,7 +89,7 @@ cuda-left-out:
 	@echo 'moekit: there is no $(if $(NVCC),GPU here,nvcc), so CUDA is LEFT OUT ($(if $(NVCC),CUDA=yes builds it all the same,`make deps-cuda` fetches it); CUDA=no says that this is meant)' >&2
 all: $(CUDA_PLUGIN)
 
-# The compiler for GPUs from the Python package index, 100 MB, pinned; into the build folder, where it is looked for.
+# Downloads nvcc from the Python package index (100 MB, pinned versions) into the build folder, where NVCC finds it.
 deps-cuda:
 	@mkdir -p $(CUDA_TOOLKIT)
 	@[ -x $(CUDA_TOOLKIT)/venv/bin/pip ] || python3 -m venv $(CUDA_TOOLKIT)/venv
@@ -96,13 +97,13 @@ deps-cuda:
 	    nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
 	@chmod -R u+x $(CUDA_TOOLKIT)/nvidia/cu13/bin $(CUDA_TOOLKIT)/nvidia/cu13/nvvm/bin
 	@$(CUDA_TOOLKIT)/nvidia/cu13/bin/nvcc --version | tail -n 1
-# Kernels for GPUs compiled for one processor and judged: the part of the long check that `make check` leaves out without a GPU.
+# Compiles the kernels for one GPU architecture and checks them: the part of the long check that `make check` omits without a GPU.
 check-cuda:
 	@$(MAKE) --no-print-directory CUDA=yes CUDA_ARCH='$(or $(CUDA_ARCH),90a)' $O/lib/moekit/moe-cuda.so
 	@MOE_BIN=$O/bin tests/check/cuda.sh
 .PHONY: deps-cuda cuda-left-out check-cuda
 
-# $(1): flags of its own, $(2): what it is called.
+# $(1): additional flags; $(2): the name to print.
 define compile_emu
 	@mkdir -p $(@D)
 	@echo "  c++ $(2)"
@@ -122,8 +123,8 @@ $O/libemu.a: $(EMU_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
-# Once more for the race detector, which is in the emulator: kernels call it at each access, libtsan and libubsan are not linked.
-# -Og takes half as long to compile as -O2; the detector, which runs at each access, has its -O2. -O1 where kernels run longest.
+# The same for the race detector, which is part of the emulator: kernels call it at each access; libtsan and libubsan are not
+# linked. -Og compiles in half the time of -O2; the detector, which runs at each access, uses -O2. The slowest kernels use -O1.
 RACE_FLAGS := -fsanitize=thread,alignment -Og
 $(patsubst %,$O/race/kernels/cuda/%.o,attention expert_ffn linear): private RACE_FLAGS += -O1
 RACE_OBJECTS := $(EMU_OBJECTS:$O/emu/%=$O/race/%)
@@ -139,7 +140,7 @@ $O/libemu-race.a: $(RACE_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
-# Plug-ins that are emulators: --device emu and emu-race, for command tests.
+# Plug-ins with the emulator, for command tests: --device emu and emu-race.
 EMU_PLUGINS := $(if $(EMU_FILES),$O/lib/moekit/moe-emu.so $(if $(SAN),,$O/lib/moekit/moe-emu-race.so))
 $O/lib/moekit/moe-emu.so: $(EMU_OBJECTS)
 	@mkdir -p $(@D)
@@ -164,8 +165,8 @@ $O/race/tests/emu/run: $(EMU_TEST_OBJECTS:$O/emu/tests/emu/%=$O/race/tests/emu/%
 	@echo "  link race/tests/emu/run"
 	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
 
-# The tests of tests/kernel once more, on the device that $MOE_TEST_DEVICE names (tests/device/mirror.h): every shape, and
-# (small_NAME) few of them. And those of tests/device. tests/gpu/check runs them.
+# The tests of tests/kernel on the device that $MOE_TEST_DEVICE names (tests/device/mirror.h): with all shapes, and with a few
+# (small_NAME); and the tests of tests/device. tests/gpu/check runs them.
 DEVICE_TESTS := $(EMU_KERNELS:%=$O/tests/device/kernel_%) $(EMU_KERNELS:%=$O/tests/device/small_%) \
                 $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/device/test_slab $O/tests/device/test_upload \
                 $O/tests/device/mma_emu \
@@ -186,7 +187,7 @@ $O/tests/device/small_%: $O/device/small/test_%.o $O/tests/device/mirror.o $O/li
 $O/tests/device/test_twin: $O/tests/device/test_twin.o $O/tests/device/mirror.o $O/libemu.a $O/libmoe.a
 	@echo "  link tests/device/test_twin"
 	@$(CXX) $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm
-# A program of its own: all unit tests link more of libarchive than a kit's static libraries resolve.
+# A separate program, because all unit tests together need more of libarchive than a kit's static libraries resolve.
 $O/tests/device/slab_runner.o: tests/runner.c $O/flags | $O/libs
 	$(call compile,-DTEST_FILES='TEST(slab)')
 $O/tests/device/test_slab: $O/tests/device/slab_runner.o $O/tests/unit/test_slab.o $O/libmoe.a
@@ -202,8 +203,8 @@ $O/tests/device/mma_cuda: $O/cuda/tests/device/mma.o $O/emu/tests/emu/mma.o
 	@$(NVCC) -o $@ $^ $(if $(KIT),-L$(KIT)/lib -Xlinker -rpath=$(CURDIR)/$(KIT)/lib) -lcmocka
 .PHONY: device-tests
 
-# What a GPU has to say, on a machine that may have nothing but the CUDA toolkit, gcc, g++ and make: gpu-kit packs the
-# libraries that it lacks, for tests/gpu/all to find there. DEVICE=emu tries all of it without a GPU.
+# Tests and measurements on a GPU, for machines with only the CUDA toolkit, gcc, g++ and make: gpu-kit packs the libraries that
+# such a machine lacks, and tests/gpu/all finds them there. DEVICE=emu runs everything without a GPU.
 DEVICE ?= cuda
 gpu-kit:
 	@tests/gpu/kit build/gpu-kit build/gpu-kit.tar.xz

@@ -1,8 +1,8 @@
 # The plug-in over MPI; included by GNUmakefile.
 #
-#     MPI=auto   where mpicc is, lib/moekit/moe-ranks-mpi.so is built; elsewhere commands run as one process
-#     MPI=yes    mpicc must be there
-#     MPI=no     without
+#     MPI=auto   builds lib/moekit/moe-ranks-mpi.so if mpicc is installed; without it, commands run as one process
+#     MPI=yes    builds it; requires mpicc
+#     MPI=no     does not build it
 
 MPI   ?= auto
 MPICC ?= $(shell command -v mpicc)
@@ -13,7 +13,7 @@ ifeq ($(MPI)$(MPICC),yes)
 $(error moekit: MPI=yes, but there is no mpicc: `make deps-mpi` installs it)
 endif
 MPI_SOURCE := common/ranks/mpi/mpi.c
-# A sanitiser's flavour is of this project's own code; MPI's is full of what a sanitiser finds.
+# Not with sanitisers, which would report many errors in MPI's own code.
 MPI_PLUGIN := $(if $(filter auto yes,$(MPI)),$(if $(MPICC),$(if $(SAN),,$O/lib/moekit/moe-ranks-mpi.so)))
 COMPILE_MPI = $(MPICC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden $(if $(WERROR),-Werror)
 
@@ -26,7 +26,7 @@ $O/mpi-flags: FORCE
 	@echo '$(COMPILE_MPI)' | cmp -s - $@ || echo '$(COMPILE_MPI)' > $@
 all: $(MPI_PLUGIN)
 
-# Open MPI, on Debian and Ubuntu.
+# Installs Open MPI, on Debian and Ubuntu.
 deps-mpi:
 	@PACKAGES='openmpi-bin libopenmpi-dev' .ci/install-deps
 .PHONY: deps-mpi
