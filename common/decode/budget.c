@@ -104,7 +104,7 @@ static void set_label(struct budget *budget, const struct ranking *ranking)
              budget->decodes ? "" : ", with drafts only");
 }
 
-/* oracle, and how it takes the equation */
+/* Reads "oracle", and which reading of the equation it uses. */
 static int read_oracle(enum plan_ranking *out, const char *rank, struct err *err)
 {
     static const char *const names[] = {"oracle"}, *const readings[] = {"routed", "printed", NULL};

@@ -33,13 +33,14 @@
 
 struct budget {
     struct expert_plan plan;            /* its arrays belong to the budget */
-    bool decodes, verifies, drafts;     /* forwards to which it applies: of one token, with a draft, of the draft model */
+    bool decodes, verifies, drafts;     /* forwards to which the budget applies: of one token, with a draft, of the draft
+                                         * model */
     struct header source;               /* header of the rank stream, for header_derive; kind STREAM_ANY: none */
     bool automatic;                     /* the plan's numbers are initial values; `governor` adjusts them */
     struct governor governor;
     bool lossless;                      /* keeps every expert of every layer, or limits the draft model only */
     char label[160];                    /* "budget 12 of 32, static by frequency, substitute" */
-    int32_t *size, *order;              /* what the plan points to */
+    int32_t *size, *order;              /* arrays that `plan` points to */
 };
 
 /* Returns the number of KV caches that a text needs: an automatic budget has one that no budget touches. NULL: no budget. */

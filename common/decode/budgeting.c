@@ -13,18 +13,18 @@ struct budgeting {
     const struct budget *budget;
     struct engine *engine;
     struct expert_plan plan;
-    struct governor governor;           /* of an automatic budget, with the plan's numbers [moe_layers] that it sets */
+    struct governor governor;           /* automatic budget only; sets the plan's numbers [moe_layers] */
     int32_t *size;                      /* NULL: the budget is not automatic */
-    struct meter *meter;                /* of an automatic budget */
-    const struct sequence *sequence;    /* of this iteration */
-    int tried, waited;                  /* tokens of governor_observe, and iterations, since the last probe */
-    bool checked;                       /* this iteration, before its tokens were emitted */
-    double *divergence;                 /* [1 + nodes] then, of the rows of its path */
-    bool *restored;                     /* [1 + nodes] rows whose logits are those without a budget */
-    float *logits;                      /* [1 + nodes + riders][vocab] the forward's, once a row is restored */
+    struct meter *meter;                /* automatic budget only */
+    const struct sequence *sequence;    /* the text's sequence in this iteration */
+    int tried, waited;                  /* tried tokens (governor_observe) and iterations since the last probe */
+    bool checked;                       /* this iteration was checked before its tokens were emitted */
+    double *divergence;                 /* [1 + nodes] if checked: divergence of each row of its path */
+    bool *restored;                     /* [1 + nodes] rows whose logits were replaced by those without a budget */
+    float *logits;                      /* [1 + nodes + riders][vocab] copy of the forward's logits, once a row is restored */
     struct reach reach;
-    struct estimator_signal *signal;   /* [nodes] of the draft, */
-    float *weight;                      /* [1 + nodes] of rows, by reach; riders are refused with it */
+    struct estimator_signal *signal;   /* [nodes] signals of the draft's nodes */
+    float *weight;                      /* [1 + nodes] weights of rows, by reach; riders are refused with these */
 };
 
 static struct budgeting *budgeting_of(struct watch *watch) { return (struct budgeting *)watch; }
@@ -71,7 +71,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
     return 0;
 }
 
-/* Whether a row that is kept was computed by other experts than its router's. Else its bits are those without a budget. */
+/* Returns whether experts other than its router's computed a kept row; if not, its bits equal those without a budget. */
 static bool is_touched(const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -84,8 +84,8 @@ static bool is_touched(const struct decode_iteration *iteration)
     return false;
 }
 
-/* Whether a smaller budget could have changed what a token is. By router, path and oracle a token that is alone in its forward
- * has its experts whatever the budget; but not by an oracle as printed. */
+/* Returns whether a smaller budget could have changed the emitted tokens. If experts are ranked by router, path or oracle, a
+ * token that is alone in its forward gets its own experts under any budget; not so with an oracle as printed. */
 static bool is_tried(const struct budgeting *budgeting, const struct decode_iteration *iteration)
 {
     const enum plan_ranking ranking = budgeting->plan.ranking;
@@ -123,7 +123,7 @@ static void restore(struct budgeting *budgeting, struct forward *forward, size_t
     governor_restored(&budgeting->governor);
 }
 
-/* Restores every row of the path that the account does not allow. */
+/* Restores every row of the path that the governor's account does not allow. */
 static void restore_rows(struct budgeting *budgeting, const struct decode_iteration *iteration, struct forward *forward,
                          bool *changed)
 {
@@ -176,7 +176,7 @@ static int keep(struct budgeting *budgeting, struct decode_iteration *iteration,
     return meter_keep(budgeting->meter, iteration->record.emitted, err);
 }
 
-/* Tokens that no budget has touched are known to be those of the model without; all others wait for a probe. */
+/* Measures the divergence of emitted tokens: 0 for tokens that no budget has touched; all others wait for a probe. */
 static int measure(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
 {
     struct meter *meter = budgeting->meter;

@@ -11,8 +11,8 @@
 #include "common/decode/internal.h"
 #include "common/predict/calibration.h"
 
-/* The shape of drafts: as it was asked for; else a chain, or what drafters make that have trees of their own, where nothing
- * chooses or records lengths. */
+/* Returns the shape of drafts: --tree if given; else a chain (NULL), or the drafters' own trees if all drafters build trees
+ * and nothing chooses or records lengths. */
 static const char *tree_of(const struct decode_settings *settings, const struct policy_class *policy, bool whole)
 {
     bool own = settings->draft.count > 0 && !whole && policy == &policy_static;
@@ -67,7 +67,7 @@ int decode_rows_of_texts(int rows, int texts)
     return (int64_t)rows * texts < ENGINE_ROWS_MAX ? rows * texts : ENGINE_ROWS_MAX;
 }
 
-/* A drafter writes what was recorded, and not what it computes. */
+/* Returns whether some drafter writes the recorded tokens in place of those that it computes. */
 static bool drafts_are_forced(const struct decode_settings *settings)
 {
     bool forced = false;
@@ -157,7 +157,8 @@ static int check_branches(const struct decoder *decoder, struct err *err)
     return 0;
 }
 
-/* Sets how drafters pick children. Tokens of a draft that drops some depending on what was drawn have no known distribution. */
+/* Sets how drafters pick children. If drafts drop some tokens depending on what was drawn, the remaining tokens have no
+ * known distribution. */
 static void choose_drafting(const struct decoder *decoder, struct drafter_setup *setup)
 {
     const struct acceptance_class *rule = decoder->acceptance->class;
@@ -188,7 +189,8 @@ int decoder_open_drafters(const struct decoder *decoder, bool probabilities, str
     return drafters_open(out, settings->draft.items, settings->draft.count, &setup, err) ? err_at(err, "--draft") : 0;
 }
 
-/* Rows of drafters' own go through the forward that verifies; what chooses experts by what a forward holds would go by them. */
+/* Checks that riders, rows that drafters add for themselves, fit into a forward. Refuses options that would let these rows
+ * influence the choice of experts. */
 static int check_riders(struct decoder *decoder, struct err *err)
 {
     const struct engine_setup *engine = engine_config(decoder->setup.engine);
@@ -446,7 +448,7 @@ struct sequence *decoder_sequence(struct decoder *decoder) { return decoder->seq
 int decoder_limit(const struct decoder *decoder) { return decoder->ending.limit; }
 bool decoder_drafts_chains(const struct decoder *decoder) { return decoder->shape->class == &shape_chain; }
 
-/* Sets entry[DRAFTERS_MAX] and returns how many there are; -1: the policy has none. */
+/* Sets entry[DRAFTERS_MAX] to the policy's estimators and returns their number; -1: the policy has none. */
 static int calibrated(struct decoder *decoder, struct calibration_entry *entry, struct err *err)
 {
     const struct policy_class *policy = decoder->policy->class;
@@ -492,7 +494,7 @@ int decoders_write_calibration(struct decoder *const *decoder, int count, const 
     return calibration_write(path, model, entry, entries, err);
 }
 
-/* Counts the prompt as seen, by whoever counts; a later turn keeps the count of the first one. */
+/* Counts the prompt as seen, in the decoder that counts prompts. A later turn of a chat keeps the count of its first turn. */
 static int count_prompt(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {
     const struct decoder *counts = decoder->setup.counts;
@@ -509,8 +511,8 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
     return count_prompt(decoder, prompt, err);
 }
 
-/* Returns the number of the prompt's tokens that can stay in the KV cache, with the bits of reading them again; never all,
- * because the logits of the last one are needed. */
+/* Returns how many tokens of the prompt can stay in the KV cache with the bits of a new computation; never all, because the
+ * logits of the last token are needed. */
 static int kept_tokens(const struct decoder *decoder, const struct decode_prompt *prompt)
 {
     const struct decoder_setup *setup = &decoder->setup;
@@ -525,17 +527,18 @@ static int kept_tokens(const struct decoder *decoder, const struct decode_prompt
                           engine_prompt_keeps(setup->engine, same, decoder->prompt_tokens, prompt->tokens));
 }
 
-/* Nodes that may be pending after the text. */
+/* Returns the maximum number of pending nodes after the text. */
 static int pending_nodes(const struct decoder *decoder)
 {
     const int drafted = decoder->shape->room > decoder->nodes ? decoder->shape->room : decoder->nodes;
     int nodes = decoder->nodes + decoder->riders;
-    for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
+    for (int i = 0; i < decoder->drafters.count; i++)           /* nodes of this drafter may stay while the target verifies */
         nodes += decoder->drafters.item[i]->class->pends ? 1 + drafted : 0;
     return nodes;
 }
 
-/* A sequence of the first `kept` tokens of the one before, and room for this many and the draft nodes beyond them. */
+/* Prepares a sequence that contains the first `kept` tokens of the previous one, with room for `tokens` tokens and the draft
+ * nodes after them. */
 static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struct err *err)
 {
     int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = pending_nodes(decoder);
@@ -545,7 +548,7 @@ static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struc
         if (old >= tokens + nodes)
             return sequence_truncate(before, kept, err);
     }
-    int room = old < max / 2 ? 2 * old : max;             /* so that a growing conversation seldom needs a new sequence */
+    int room = old < max / 2 ? 2 * old : max;             /* so that a growing conversation rarely needs a new sequence */
     decoder->sequence = NULL;
     if (!kept)
         sequence_close(&before);
@@ -579,7 +582,8 @@ int decoder_check(const struct decoder *decoder, const struct decode_prompt *pro
     return decoder->forced ? forced_find(decoder->forced, prompt->token, prompt->tokens, err) : 0;
 }
 
-/* New tokens that this prompt may get: what it or the settings say, as far as the context reaches. */
+/* Returns the maximum number of new tokens for this prompt: the requested number, limited by a forced answer and by the
+ * context. */
 static int token_limit(const struct decoder *decoder, const struct decode_prompt *prompt)
 {
     int room = engine_max_positions(decoder->setup.engine) - prompt->tokens, limit = tokens_wanted(decoder, prompt);
@@ -593,7 +597,7 @@ int decoder_room(const struct decoder *decoder, const struct decode_prompt *prom
     return prompt->tokens + token_limit(decoder, prompt) + pending_nodes(decoder);
 }
 
-/* The clock is stopped meanwhile. */
+/* Begins the text in all watches. This time is not counted. */
 static int begin_watches(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
     double start = clock_seconds();
@@ -630,7 +634,7 @@ static int on_piece(void *context, const struct forward *piece, int position, st
     return stop_asked(seen->decoder->setup.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
 
-/* Drafters know the prompt before the target has read it, and see each piece as it is read. */
+/* Begins the text in all drafters, before the target reads the prompt; they then see each piece as it is read. */
 static int begin_drafters(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
     const struct draft_text text = {decoder->sequence, prompt->tokens + limit, *sampler_draw(decoder->sampler)};
@@ -685,12 +689,12 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     return decoder_deliver_text(decoder, sink, err);
 }
 
-/* The text that there is. */
+/* Fills the result with the text decoded so far. */
 static void answer(struct decoder *decoder)
 {
     struct decode_result *result = &decoder->result;
     struct ending *ending = &decoder->ending;
-    if (!ending->ended && ending->text.data) {                  /* what the sink has seen, and no more */
+    if (!ending->ended && ending->text.data) {                  /* exactly the bytes that the sink has received */
         ending->text.length = ending->certain;
         ending->text.data[ending->certain] = '\0';
     }
@@ -714,7 +718,7 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
         if (token[i] < 0 || token[i] >= decoder->vocab)
             return err_set(err, ERR_INPUT, "its token %d is not in the vocabulary of %d", (int)token[i], decoder->vocab);
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
-    decoder->computed = 0;                                  /* the KV cache has another text */
+    decoder->computed = 0;                                  /* the KV cache contains another text */
     decoder->length = decoder->prompt_tokens = prompt->tokens;
     ending_begin(&decoder->ending, token_limit(decoder, prompt));
     int put = decoder_append(decoder, token, tokens, err);
@@ -751,7 +755,7 @@ void decoder_end(struct decoder *decoder, struct decode_result *out)
     *out = decoder->result;
 }
 
-/* When a stop ends a forward, texts end before this iteration. */
+/* If a stop interrupts a forward, texts end before this iteration. */
 int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err)
 {
     int64_t before = 0, after = 0;

@@ -1,12 +1,12 @@
-/* The loop: prompt in, text out.
+/* The decoding loop: reads a prompt and returns an answer.
  *
- *     prompt:     engine_prompt, then the first token from its last logits. No expert budget holds here.
+ *     prompt:     engine_prompt, then the first token from its last logits. Expert budgets do not apply here.
  *     iteration:  policy.next ... drafter.propose -> one forward over root and draft -> walk of the tree by the tokens that
  *                 the target itself chooses (verify/coupled.c) -> commit -> drafter.commit, policy.observe
  *
  * The root of an iteration is the last token of the text: not yet in the KV cache, row 0 of the forward; draft nodes follow.
- * What is emitted is cut exactly where decoding without a draft would have ended: at an end token, at the token limit, at
- * the end of the context, or where a stop string is complete.
+ * Emitted tokens end exactly where decoding without a draft would have ended: at an end token, at the token limit, at the
+ * end of the context, or where a stop string is complete.
  *
  * A decoder serves one prompt at a time. Several may share an engine, one after the other. */
 #ifndef MOE_DECODE_DECODE_H
@@ -31,22 +31,22 @@ struct decoder;
 struct draft_steps;
 
 struct decoder_setup {
-    struct engine *engine;                      /* this and all below must outlive the decoder */
+    struct engine *engine;                      /* this and all pointers below must outlive the decoder */
     const struct tokenizer *tokenizer;          /* NULL: ids only */
     const struct decode_settings *settings;
     const struct budget *budget;                /* NULL: none */
-    const struct caching_options *caching;      /* only prefetching by forecasts is read; NULL: none */
-    bool want_scores, want_hidden;              /* of all rows, for the sink */
-    bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
+    const struct caching_options *caching;      /* only the options of prefetching by forecasts are read; NULL: none */
+    bool want_scores, want_hidden;              /* compute router scores and hidden states of all rows, for the sink */
+    bool want_prompt_logits;                    /* compute logits of all rows of the prompt; iterations always compute all */
     /* on_device: the device may choose tokens (engine_chooses); then forwards of iterations have no logits. It may also run
      * whole iterations (decoder_loop_device); then forwards have no routes either. shares_forwards: other texts may share
      * forwards, which excludes iterations on the device. */
     bool on_device, shares_forwards;
-    const struct stop *stop;                    /* if requested, a text ends after its current iteration, and a prompt after its
-                                                   current piece, with ERR_SIGNAL; NULL: none */
+    const struct stop *stop;                    /* if a stop is requested, a text ends after its current iteration, and a
+                                                 * prompt fails after its current piece with ERR_SIGNAL; NULL: none */
     const struct decoder *counts;               /* the decoder that counts equal prompts; NULL: this one */
-    /* A decoder that closes later, NULL: none. Its recordings (forced.h) are shared, and with the same `settings` what its
-     * policy learns (policy_setup.like). */
+    /* A decoder that closes later; NULL: none. This decoder shares its recordings (forced.h) and, if `settings` are the
+     * same, what its policy learns (policy_setup.like). */
     const struct decoder *like;
     bool want_drafts;                           /* keep whole drafts, including dropped nodes, for a probe */
     /* Reuse the rows of the last text that a prompt begins with: only the rest is read and passed to the sink. Results are
@@ -57,30 +57,31 @@ struct decoder_setup {
 
 /* One iteration; arrays are valid during the call. */
 struct decode_iteration {
-    int number;                         /* 0, 1, ... of this prompt */
-    int position;                       /* of the root */
-    /* Measurements as a stream records them (stream/decode.h). The recorder (instruments/record.c) sets `sequence`, and takes
-     * some members from those below. node_tokens and node_parents include the rows of `riders`. draft_bytes, catch_up, probe,
-     * restored and riders are 0 where a stream omits them. */
+    int number;                         /* index of the iteration in this prompt's answer, from 0 */
+    int position;                       /* position of the root */
+    /* Measurements as a stream records them (stream/decode.h). The recorder (instruments/record.c) sets `sequence`, and
+     * copies some members from those below. node_tokens and node_parents include the rows of `riders`. draft_bytes,
+     * catch_up, probe, restored and riders are 0 where a stream omits them. */
     struct decode_iter record;
     const struct draft_tree *tree;      /* the draft; empty: none */
     const struct draft_steps *steps;    /* steps that made the draft (grow.h); NULL: unknown */
     int drafters;                       /* in use */
     const struct draft_share *share;    /* [drafters] */
     const uint8_t *kept;                /* [nodes] 1: root, or accepted */
-    const int32_t *path;                /* [1 + accepted] the kept rows, the root first */
-    const struct forward *forward;      /* with the logits of all rows, riders among them, or their chosen tokens (on_device) */
-    bool caches;                        /* experts are cached; stored has the reads and copies of this iteration */
+    const int32_t *path;                /* [1 + accepted] kept rows, the root first */
+    const struct forward *forward;      /* with logits of all rows, riders included, or the chosen tokens of these rows
+                                         * (on_device) */
+    bool caches;                        /* experts are cached; `stored` counts reads and copies of this iteration */
     struct store_facts stored;
     const struct utility_expert *utility;       /* [moe_layers * experts] states of the cache policy; NULL: none */
     const struct second_facts *split;   /* work of the two processors; NULL: one processor */
-    bool ends;                          /* the text is at its end */
+    bool ends;                          /* the text ends with this iteration */
 };
 
 /* Callbacks that receive the output; any may be NULL. A failure ends the run. */
 struct decode_sink {
     void *context;
-    /* Receives each piece of the prompt after its forward; position: of its first token. */
+    /* Receives each piece of the prompt after its forward; position: that of its first token. */
     int (*prompt)(void *context, const struct forward *piece, int position, struct err *err);
     /* Called after the prompt; prefill_s: seconds from the start to the first token. */
     int (*begin)(void *context, double prefill_s, struct err *err);
@@ -91,9 +92,9 @@ struct decode_sink {
 
 /* The result of a run; the decoder owns it, until its next run. */
 struct decode_result {
-    const int32_t *token;               /* [tokens] the end token included */
+    const int32_t *token;               /* [tokens] answer, including the end token */
     int tokens;
-    const char *text;                   /* without it, cut before a stop string; NULL: no tokenizer */
+    const char *text;                   /* answer without the end token, cut before a stop string; NULL: no tokenizer */
     size_t text_bytes;
     enum finish_reason finish;          /* FINISH_ABORT: a stop was requested; the text is the final part */
     int iterations;
@@ -105,18 +106,18 @@ struct decode_result {
 struct decode_prompt {
     const int32_t *token;
     int tokens;                         /* 1 .. context - 1 */
-    int max_tokens;                     /* of this prompt; 0: not given */
-    int sample;                         /* 0, 1, ... to have several samples of one prompt */
+    int max_tokens;                     /* limit for this prompt; 0: the settings' limit */
+    int sample;                         /* index of the sample, if one prompt is sampled several times */
     int turn;                           /* above 0: the text continues the chat of this decoder's last prompt */
-    int64_t sequence;                   /* its number in the run, and its task (NULL: none): a policy may want to know */
+    int64_t sequence;                   /* number and task (NULL: none) of the prompt in the run, for the policy */
     const char *task;
 };
 
-/* Rows that an engine must take in a forward, and give logits of, for these settings; with what is dropped of drafts (whole),
- * or without. */
+/* Computes how many rows a forward needs for these settings, with logits of all of them. whole: drafts include the nodes
+ * that are dropped. */
 int decode_rows(const struct decode_settings *settings, bool whole, int *rows, struct err *err);
 
-/* Returns the rows that an engine must take in a forward that this many texts share; `rows`: as for one of them. */
+/* Returns the maximum rows of a forward that `texts` texts share, given the rows for one text. */
 int decode_rows_of_texts(int rows, int texts);
 
 /* Returns the warning that streams and notes must carry if these settings change the model's text: *key is "not lossless"; or
@@ -133,26 +134,27 @@ void decoder_close(struct decoder **decoder);
  * device if no watch reads logits. */
 const char *decoder_loop_device(const struct decoder *decoder);
 
-/* Returns notes for the user about files read by decoder_open, one a line. */
+/* Returns notes for the user about files read by decoder_open, one per line. */
 const struct text *decoder_notes(const struct decoder *decoder);
 
 /* Returns, in words, what opening this drafter cost; NULL: nothing notable. */
 const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);
 
-/* The drafters in use, best first, as a list in JSON; NULL: there are none. */
+/* Returns a JSON list of the drafters in use, best first; NULL: none. */
 const char *decoder_drafters(const struct decoder *decoder);
 
-/* The random numbers of a prompt depend on how often this decoder has run an equal prompt (decoder_forget resets the counts):
- * running a prompt twice gives two samples, while the order of different prompts does not matter. A later turn is not counted,
- * but has the count of its chat's first turn, so that its random numbers do not depend on answers to other prompts. */
+/* Decodes the answer to a prompt. Its random numbers depend on how often this decoder has run an equal prompt
+ * (decoder_forget resets the counts): running a prompt twice gives two samples, while the order of different prompts does
+ * not matter. A later turn of a chat is not counted and uses the count of the chat's first turn, so that its random numbers
+ * do not depend on answers to other prompts. */
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
 
 /* The same in steps, for several texts at once, each with its own decoder and all with one engine: _begin reads a prompt;
- * decoders_step runs an iteration of each text, in as few forwards as the engine needs for all of them; decoder_ends returns
- * whether a text has ended, or must end because a stop was requested; _end returns the result. Each text is equal to that of
- * decoder_run, whatever texts share its forwards. Decoder and prompt must live until the end. On failure *failed is the index
- * of the text whose own step failed; -1: the forward that several texts shared failed. */
+ * decoders_step runs one iteration of each text, in as few forwards as the engine allows; decoder_ends returns whether a
+ * text has ended, or must end because a stop was requested; _end returns the result. Each text equals the text of
+ * decoder_run, whatever texts share its forwards. Decoder and prompt must live until the end. On failure *failed is the
+ * index of the text whose own step failed; -1: a forward that several texts shared failed. */
 enum { DECODERS_MAX = 128 };
 
 /* Returns whether each decoder copies a draft model into the device's memory. */
@@ -168,8 +170,8 @@ bool decoder_ends(const struct decoder *decoder);
 void decoder_end(struct decoder *decoder, struct decode_result *out);
 void decoder_forget(struct decoder *decoder);
 void decoder_rest(struct decoder *decoder);     /* frees the KV cache of its last text */
-int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* could it be run? */
-/* Tokens that its sequence has room for. */
+int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* checks the prompt */
+/* Returns the number of tokens that the prompt's sequence needs room for. */
 int decoder_room(const struct decoder *decoder, const struct decode_prompt *prompt);
 
 /* Parts of the last run for instruments that evaluate its text again (instruments/probe.h): random numbers, acceptance rule,
@@ -179,9 +181,9 @@ struct drafters;
 const struct sample_draw *decoder_draw(const struct decoder *decoder);
 const struct acceptance *decoder_acceptance(const struct decoder *decoder);
 
-/* Reads the estimators of the policy from a calibration file, which may not exist yet, or writes those of decoders with equal
- * settings to it, averaged over the decoders that have learned (calibration.h). model: digest of the target's weights. A policy
- * without estimators is an error. */
+/* Reads the policy's estimators from a calibration file, which may not exist yet, or writes to it the estimators of decoders
+ * with equal settings, averaged over the decoders that have learned (calibration.h). model: digest of the target's weights.
+ * A policy without estimators is an error. */
 int decoder_read_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err);
 int decoders_write_calibration(struct decoder *const *decoder, int count, const char *path, const char *model,
                                struct err *err);
@@ -190,12 +192,12 @@ int decoder_limit(const struct decoder *decoder);
 bool decoder_drafts_chains(const struct decoder *decoder);
 int decoder_open_drafters(const struct decoder *decoder, bool probabilities, struct drafters *out, struct err *err);
 
-/* Returns the result of decoder_run for this prompt, given the tokens that it decodes. Fails if the tokens end elsewhere than
- * these settings would end them. Counts the prompt as seen; iterations and drafts are 0. */
+/* Returns the result that decoder_run would return for this prompt, given the tokens of its answer. Fails if these settings
+ * would end the answer at another token. Counts the prompt as seen; iterations and drafts are 0. */
 int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, const int32_t *token, int tokens,
                    struct decode_result *out, struct err *err);
 
-/* Counts the prompt as seen without decoding it: someone else does (a shard of the prompts). */
+/* Counts the prompt as seen without decoding it, because another process decodes this shard of the prompts. */
 int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* The iterations of a text where the device decodes by itself (engine/loop.h). Their records come from its ring; the policy is
- * given what they say, so that it knows at each one what the device went by, and must agree with what the device did. */
+/* Runs the iterations of a text on a device that decodes by itself (engine/loop.h). Their records come from the device's
+ * ring. The policy observes each record, so that the host knows on which decision each iteration was based; host and device
+ * must decide alike. */
 #include <math.h>
 #include <stdio.h>
 
@@ -59,7 +60,7 @@ bool decoder_obstacle(const struct decoder *decoder, char *why, size_t bytes)
     return true;
 }
 
-/* The tokens of an iteration as the host's own steps would have left them. */
+/* Fills the decoder's arrays with the tokens of an iteration, as the host's own steps would. */
 static int take_rows(struct decoder *decoder, const struct engine_iteration *from, struct err *err)
 {
     const struct loop_record *record = from->record;
@@ -129,7 +130,7 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
         return err_set(err, ERR_INPUT, "these settings do not fit the device's loop");
     if (engine_loop_open(&loop, decoder->setup.engine, &setup, err))
         return -1;
-    double began = 1e6 * (clock_seconds() - decoder->began);        /* of the first iteration; then the device's clock counts */
+    double began = 1e6 * (clock_seconds() - decoder->began);        /* until the first iteration; then the device counts */
     while (!decoder->ending.ended && !stop_asked(decoder->setup.stop)) {
         if (engine_loop_next(loop, &from, err) || take(decoder, &from, &iteration, err))
             goto done;

@@ -13,7 +13,7 @@ struct divergence {
     struct engine *engine;              /* the companion's */
     struct sequence *sequence;          /* NULL before the first text */
     int32_t *node;                      /* [rows] 0, 1, ... */
-    int32_t *token;                     /* [rows] the root and what was accepted after it */
+    int32_t *token;                     /* [rows] the root and the accepted tokens after it */
     float *value;                       /* [rows] */
     int rows, vocab;
 };
@@ -33,7 +33,7 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
                          err) ? -1 : 0;
 }
 
-/* ln of the sum over the vocabulary of exp(logit - most). */
+/* Returns the logarithm of the sum of exp(logit - max) over the vocabulary. */
 static double log_total(const float *logits, int vocab, float max)
 {
     double sum = 0;
@@ -57,7 +57,7 @@ double divergence_between(const float *reference, const float *own, int vocab)
         double p = (double)reference[i] - (double)p_max - p_total, q = (double)own[i] - (double)q_max - q_total;
         sum += exp(p) * (p - q);
     }
-    return sum > 0 || isnan(sum) ? sum : 0;         /* rounding can take it below */
+    return sum > 0 || isnan(sum) ? sum : 0;         /* rounding may produce a negative sum */
 }
 
 /* Reads the rows of the accepted path with the reference, whose logits then predict the same positions as emitted tokens. */

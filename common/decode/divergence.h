@@ -17,14 +17,15 @@
 
 struct divergence;
 
-/* reference: "self" or a model file. rows: emitted tokens of an iteration, at most. The target must outlive it. */
+/* Opens the watch. reference: "self" or a model file. rows: maximum emitted tokens of an iteration. The target must outlive
+ * it. */
 int divergence_open(struct divergence **out, const char *reference, const struct engine *target, int rows, struct err *err);
 void divergence_close(struct divergence **divergence);
 
-/* Sets `divergence` and `flips` of each iteration. */
+/* Returns the watch that sets `divergence` and `flips` of each iteration. */
 struct watch *divergence_watch(struct divergence *divergence);
 
-/* The measure itself, over logits [vocab]. */
+/* Returns the divergence of two rows of logits [vocab]. */
 double divergence_between(const float *reference, const float *own, int vocab);
 
 #endif

@@ -38,7 +38,7 @@ void ending_begin(struct ending *ending, int limit)
         end(ending, FINISH_LENGTH);
 }
 
-/* Cuts the text before the first stop string, which can begin no earlier than what is certain ends. */
+/* Cuts the text before the first stop string, which cannot begin before the end of the final text (`certain`). */
 static void find_stop(struct ending *ending)
 {
     const char *first = NULL;
@@ -56,7 +56,7 @@ static void find_stop(struct ending *ending)
     }
 }
 
-/* Does the text from `at` on equal the beginning of a stop string? */
+/* Returns whether the text from `at` on equals the beginning of a stop string. */
 static bool may_be_stop(const struct ending *ending, size_t at)
 {
     size_t rest = ending->text.length - at;

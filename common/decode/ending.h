@@ -17,23 +17,23 @@
 #include "common/tokenizer/tokenizer.h"
 
 struct ending {
-    const struct tokenizer *tokenizer;      /* NULL: there is no text, and no stop strings */
+    const struct tokenizer *tokenizer;      /* NULL: no text and no stop strings */
     const struct strings *stop;
     const int *eos;
-    int eos_count;                          /* 0: none ends the answer */
+    int eos_count;                          /* 0: no token ends the answer */
 
     int limit, tokens;
     bool ended;
     enum finish_reason reason;
     struct token_decoder decoder;
     struct text text;
-    size_t certain;                         /* bytes of text that stay as they are */
+    size_t certain;                         /* bytes of text that are final */
 };
 
-/* Stop strings must be text, not empty, and need a tokenizer. */
+/* Checks that stop strings are not empty and valid text, and that there is a tokenizer for them. */
 int ending_check(const struct strings *stop, const struct tokenizer *tokenizer, struct err *err);
 
-/* Begins an answer of at most `limit` tokens, 0 or more; sets the first four members. */
+/* Begins an answer of at most `limit` tokens, 0 or more. The caller has set the first four members. */
 void ending_begin(struct ending *ending, int limit);
 int ending_put(struct ending *ending, int32_t token, struct err *err);      /* only while not ended */
 void ending_free(struct ending *ending);

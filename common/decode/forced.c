@@ -9,7 +9,7 @@
 
 struct source {
     struct recording *recording;        /* NULL: not requested */
-    const struct recorded_text *text;   /* of the prompt at work */
+    const struct recorded_text *text;   /* recorded text of the current prompt */
     const char *path;
 };
 
@@ -106,7 +106,7 @@ void forced_close(struct forced **forced)
     mem_free(forced);
 }
 
-/* *out: the recorded text of the prompt; NULL without a recording. */
+/* Finds the recorded text of a prompt; *out is NULL without a recording. */
 static int find_text(const struct source *source, const int32_t *prompt, int count, const struct recorded_text **out,
                      struct err *err)
 {
@@ -140,7 +140,7 @@ int forced_tokens(const struct forced *forced) { return forced->accept.text ? fo
 
 const int32_t *forced_text(const struct forced *forced) { return forced->accept.text->token; }
 
-/* Experts [moe_layers][top_k] of the token that is `depth` after token `at`. */
+/* Returns the experts [moe_layers][top_k] of the token `depth` levels below token `at` of the answer. */
 static const int32_t *experts_at(const struct source *routes, int at, int depth)
 {
     const struct recording *all = routes->recording;
@@ -152,7 +152,7 @@ static const int32_t *experts_at(const struct source *routes, int at, int depth)
     return all->expert + row * all->width;
 }
 
-/* The root is the last token of the text so far. */
+/* Sets the forced experts of each row of the forward. The root is the last token of the text so far. */
 static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
@@ -194,20 +194,21 @@ int forced_accept(const struct forced *forced, int at, const struct draft_tree *
     }
 }
 
-/* ---- what drafters are recorded to have written ---- */
+/* ---- the drafters' recorded proposals ---- */
 
 const struct draft_script *forced_script(const struct forced *forced)
 {
     return forced->accept.recording ? &forced->script : NULL;
 }
 
-/* Whether the drafter went on below a node of its draft, or could have; else it was not asked. */
+/* Returns whether the drafter was asked for tokens below a node of its recorded draft. */
 static bool drafted_below(const struct recording *all, const struct recorded_draft *draft, int at)
 {
     return all->trees ? all->asked[draft->row + (size_t)at] > 0 : at + 1 < draft->n || draft->n - 1 < all->length;
 }
 
-/* Prefers the draft recorded at the root: a drafter that reads its own tokens continues that draft. */
+/* Finds the recorded node to continue from. Prefers the draft recorded at the root, because a drafter that reads its own
+ * tokens continues that draft. */
 static struct recorded_node find_node(const struct recorded_way *way)
 {
     const int right = recorded_way_matches(way);
@@ -277,7 +278,7 @@ int forced_check(const struct forced *forced, const struct drafters *drafters, c
 struct recorded_drafter {
     struct drafter base;
     const struct forced *forced;
-    int tokens;                         /* of the text by now, the prompt's among them */
+    int tokens;                         /* current length of the text, prompt included */
 };
 
 static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,

@@ -11,13 +11,13 @@ struct forecasting {
     struct forecast *forecast;
     struct expert_source *source;
     struct forecast_setup shape;
-    int max;                            /* experts named of a layer */
-    int32_t number[LAYERS_MAX];         /* of each layer with experts among all */
+    int max;                            /* maximum number of experts named per layer */
+    int32_t number[LAYERS_MAX];         /* layer number in the model of each layer with experts */
     float *score;                       /* [experts] */
     int32_t *named, *tokens;            /* [experts] */
-    int16_t *expert;                    /* [rows][layers][top_k] of the forward that was */
+    int16_t *expert;                    /* [rows][layers][top_k] of the previous forward */
     size_t room;
-    const struct stream_model *model;   /* while streams are read */
+    const struct stream_model *model;   /* only while streams are read */
     struct text *note;
 };
 

@@ -1,5 +1,5 @@
-/* Forecasts the experts of a verification before it begins, from those of earlier verifications (predict/forecast.h), so that
- * they are read early. Forecasts by routers and drafts are not made here: engines make these.
+/* Forecasts the experts of a verification before it begins, from earlier verifications (predict/forecast.h), so that they
+ * are read early. Engines make the forecasts by routers and by drafts themselves.
  *
  * A source that reads tokens predicts when all tokens of a verification are known, any other before they are drafted. */
 #ifndef MOE_DECODE_FORECASTING_H

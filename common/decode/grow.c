@@ -4,7 +4,7 @@
 
 static int depth_of(const struct draft_tree *tree, int node) { return node < 0 ? 0 : tree->depth[node]; }
 
-/* Lets a drafter grow the tree. A token deeper than the answer can still get would be no use. */
+/* Lets a drafter extend the tree, at most to the depth that the answer can still use. */
 static int extend(const struct growth *growth, const struct step *step, int room, struct err *err)
 {
     struct draft_tree *tree = growth->tree;
@@ -67,7 +67,7 @@ static int keep(struct draft_tree *tree, const struct step *step, struct draft_s
         ? err_set(err, ERR_INPUT, "the policy keeps nodes without their parents") : 0;
 }
 
-/* Lets a drafter read what is below a leaf. Returns the nodes that it added. */
+/* Lets a drafter review the nodes below a leaf. Returns the number of nodes that it added. */
 static int review(const struct growth *growth, const struct step *step, int room, int *agreed, struct err *err)
 {
     struct draft_tree *tree = growth->tree;
@@ -97,7 +97,7 @@ static int review(const struct growth *growth, const struct step *step, int room
         if (draft_tree_is_below(tree, node, leaf) && !tree->proposal[node])
             return err_set(err, ERR_INPUT, "%s reviews tokens that were drawn and does not state what it drew from, which "
                            "would change the distribution", drafter->class->name);
-    if (added > 0 && tree->depth[tree->nodes - 1] > room)       /* of no use, whatever it is */
+    if (added > 0 && tree->depth[tree->nodes - 1] > room)       /* too deep to be of use, whatever token it is */
         tree->nodes--;
     return added;
 }

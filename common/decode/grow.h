@@ -1,5 +1,5 @@
-/* One draft: a policy says which drafter adds to the tree and where, which reviews it, and what is dropped again. The same for
- * decoding, for recording drafts and for replay. */
+/* Grows one draft: the policy decides which drafter extends the tree and where, which drafter reviews it, and which nodes
+ * are dropped again. Used by decoding, recording of drafts, and replay. */
 #ifndef MOE_DECODE_GROW_H
 #define MOE_DECODE_GROW_H
 
@@ -31,20 +31,20 @@ struct growth {
     struct draft_leaf *leaf;            /* scratch: [tree->capacity + 1] */
     struct policy *policy;
     struct drafters *drafters;          /* one at least */
-    struct draft_share *share;          /* [drafters->count] output, without what is known only after verification */
+    struct draft_share *share;          /* [drafters->count] output, except for counts known only after verification */
     struct draft_steps *steps;          /* output, overwritten; NULL: not recorded */
 };
 
-/* room: tokens that could still be of use; a deeper one is not drafted. Returns how many tokens were drafted, also those that
- * were dropped, or -1.
+/* Grows a draft. room: number of tokens that could still be of use; deeper tokens are not drafted. Returns how many tokens
+ * were drafted, including those that were dropped, or -1.
  *
- * A node with a proposal is never dropped: a policy that tries to is an error. Such a node is judged as drawn from that
- * distribution, and what is left when some are taken away for what they are was drawn from another one. A review may drop
- * them, since all that it leaves below its leaf is as its own drafter drew it: a node there without that distribution is an
- * error, too. */
+ * A node with a proposal must not be dropped: a policy that tries to is an error. Such a node is judged as drawn from that
+ * distribution, and tokens that are dropped for their values change the distribution. A review may drop such nodes,
+ * because all nodes that it leaves below its leaf are as its own drafter drew them; a node left there without that
+ * distribution is an error, too. */
 int draft_grow(const struct growth *growth, int room, struct err *err);
 
-/* Counts what of the tree was verified and kept ([1 + tree->nodes], the root first) for the drafters of the nodes. */
+/* Counts the verified and the kept nodes of each drafter. kept: [1 + tree->nodes], the root first. */
 void draft_count_kept(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share);
 
 #endif

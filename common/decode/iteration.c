@@ -65,7 +65,7 @@ static int watch_start(struct decoder *decoder, struct err *err)
     return 0;
 }
 
-/* Grows the draft as the policy says, and writes it down as rows. */
+/* Grows the draft as the policy requests, and writes its nodes as rows of the forward. */
 static int propose(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     struct decode_iter *record = &iteration->record;
@@ -144,7 +144,7 @@ int32_t decoder_first_token(struct decoder *decoder, const struct forward *forwa
                              decoder->path, &token, err) < 0 ? -1 : token;
 }
 
-/* Follows the target through the draft. */
+/* Accepts the draft's nodes that the target chooses; sets path and kept. */
 static int accept(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     int32_t *path = decoder->path;
@@ -171,7 +171,7 @@ static int show(struct decoder *decoder, const struct decode_iteration *iteratio
     return decoder_return_riders(decoder, iteration, err) || drafters_observe(&decoder->drafters, &view, err) ? -1 : 0;
 }
 
-/* The KV cache keeps the nodes that the accepted rows are. */
+/* Commits the nodes of the accepted rows in the KV cache. */
 static int keep_rows(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
 {
     int32_t node[ROWS_MAX];
@@ -194,7 +194,8 @@ static int watch_check(struct decoder *decoder, struct decode_iteration *iterati
     return 0;
 }
 
-/* Until no token is chosen from a row that was not checked: each round but the last leads to another branch of the draft. */
+/* Lets the watches check, and tokens be chosen again, until each chosen row was checked: every round but the last leads to
+ * another branch of the draft. */
 static int check(struct decoder *decoder, struct decode_iteration *iteration, struct forward *forward, struct err *err)
 {
     int32_t seen[ROWS_MAX];
@@ -228,9 +229,8 @@ static int commit(struct decoder *decoder, struct decode_iteration *iteration, s
     return record->emitted < 0 ? -1 : 0;
 }
 
-/* A probe comes when it is due, whatever was drafted: a policy that saw its time and bytes would learn something else. */
-/* Experts of the root and the tokens kept: where their rows come first in the forward, as in a chain, or of trees, for a policy
- * that learns from them; else NULL. */
+/* Returns the experts of the root and the kept tokens: of the forward itself if their rows are its first ones, as in a
+ * chain; as a copy for a policy that learns from trees; else NULL. */
 static const int32_t *experts_kept(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -263,6 +263,8 @@ static void set_shared(const struct decode_iteration *iteration, struct outcome 
     }
 }
 
+/* Reports the iteration to the policy, without the time and bytes of a probe: probes do not depend on what was drafted, so a
+ * policy that counted them would learn wrong costs. */
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct decode_iter *record = &iteration->record;
@@ -270,7 +272,7 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
     struct draft_share share[DRAFTERS_MAX];
     for (int i = 0; i < iteration->drafters; i++) {
         share[i] = iteration->share[i];
-        const bool only = iteration->drafters == 1;             /* a millionth of what the record has */
+        const bool only = iteration->drafters == 1;             /* rounds as the record does, in microseconds */
         share[i].seconds = (only ? record->draft_us : 1e6 * share[i].seconds) / 1e6;
         share[i].caught_up_s = 1e6 * share[i].caught_up_s / 1e6;
     }
@@ -323,7 +325,7 @@ static int watch_after(struct decoder *decoder, struct decode_iteration *iterati
     return 0;
 }
 
-/* The clock is stopped meanwhile. */
+/* Calls the watches after the iteration. The clocks of all texts are stopped meanwhile. */
 static int watch_after_untimed(struct decoder *decoder, const struct step_texts *texts, struct decode_iteration *iteration,
                                struct err *err)
 {
@@ -339,7 +341,7 @@ static int watch_after_untimed(struct decoder *decoder, const struct step_texts 
     return 0;
 }
 
-/* Returns what the expert source has counted since the last call, for the iteration or the forward that caused it. */
+/* Returns the counts of the expert source since the last call, for the iteration or the forward that caused them. */
 static struct store_facts take_counts(struct step_texts *texts)
 {
     struct store_facts now = {0};
@@ -364,7 +366,7 @@ void decoder_start(struct decoder *decoder, struct decode_iteration *iteration)
     record->tokens = decoder->emitted;
 }
 
-/* Up to the forward. */
+/* Runs the steps before the forward. */
 static int draft(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct underway *step = &decoder->step;
@@ -383,7 +385,8 @@ static int draft(struct decoder *decoder, struct step_texts *texts, struct err *
     return 0;
 }
 
-/* Replaces an iteration's times by those of process 0, if several processes make it: policies must decide alike in all. */
+/* Replaces an iteration's times by those of process 0 if several processes share the model, so that policies decide alike in
+ * all. */
 static int agree_on_times(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     struct decode_iter *record = &iteration->record;
@@ -416,7 +419,7 @@ static void note_cache(struct decode_iteration *iteration, const struct cache *c
     cache_state(cache, &iteration->record.cache);
 }
 
-/* From the forward on. The clocks of all texts are stopped while a watch measures. */
+/* Runs the steps after the forward. The clocks of all texts are stopped while a watch measures. */
 static int finish_iteration(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct underway *step = &decoder->step;
@@ -455,7 +458,8 @@ static int finish_iteration(struct decoder *decoder, struct step_texts *texts, s
     return decoder_conclude(decoder, iteration, &decoder->sink, err);
 }
 
-/* One forward for these of the texts; each is charged with its rows' share of the time and of reads of experts. */
+/* Runs one forward for `count` texts from `first` on. Each text is charged its rows' share of the time and of reads of
+ * experts. */
 static int forward(struct step_texts *texts, int first, int count, struct err *err)
 {
     struct decoder *const *decoder = texts->decoder + first;
@@ -486,7 +490,7 @@ static int forward(struct step_texts *texts, int first, int count, struct err *e
     return 0;
 }
 
-/* Forwards over as many texts as share one, in their order. */
+/* Runs all texts in order, as many per forward as can share it. */
 static int forwards(struct step_texts *texts, struct err *err)
 {
     struct decoder *const *decoder = texts->decoder;
@@ -503,7 +507,7 @@ static int forwards(struct step_texts *texts, struct err *err)
         }
         if (forward(texts, first, next - first, err))
             return -1;
-        /* The next forward would overwrite what this one computed. */
+        /* before the next forward overwrites the results of this one */
         for (int i = first; i < next; i++) {
             decoder[i]->step.failed = true;
             if (finish_iteration(decoder[i], texts, err))

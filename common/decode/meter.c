@@ -6,20 +6,21 @@
 #include "common/decode/divergence.h"
 #include "common/engine/companion.h"
 
-enum { WAITING_MAX = 64 };             /* tokens, and those of one more iteration: their logits are kept */
+enum { WAITING_MAX = 64 };             /* maximum tokens whose logits are kept until a probe, beside those of one more
+                                        * iteration */
 
 struct meter {
     struct companion *companion;        /* the target's own model */
     struct engine *engine;              /* the companion's */
-    struct sequence *sequence;          /* NULL: of no text yet */
-    int capacity;                       /* that this text needs */
-    int untouched;                      /* tokens that no budget has touched; -1: all so far */
-    bool copied;                        /* they are in the sequence */
-    bool reported;                      /* what those that wait diverge by */
+    struct sequence *sequence;          /* NULL: no text has been measured yet */
+    int capacity;                       /* capacity that this text needs */
+    int untouched;                      /* number of tokens that no budget has touched; -1: all so far */
+    bool copied;                        /* the untouched tokens are in `sequence` */
+    bool reported;                      /* the divergence of the waiting tokens has been reported */
     int rows, room, waiting;            /* room: rows of the arrays */
-    const float *read;                  /* [waiting and rows of a path][vocab] the engine's, of the last probe */
-    int32_t *node, *token;              /* [room] 0, 1, ...; what was read */
-    float *logits;                      /* [room][vocab] the decoder's */
+    const float *read;                  /* [waiting and rows of a path][vocab] logits of the engine in the last probe */
+    int32_t *node, *token;              /* node: 0, 1, ...; token [room]: tokens to read */
+    float *logits;                      /* [room][vocab] the decoder's logits */
     size_t vocab;
 };
 

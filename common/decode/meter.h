@@ -1,8 +1,8 @@
-/* How far an answer under a budget is from the model without one: the divergence (divergence.h) of every token, found out at
- * intervals. Beside the decoder's KV cache there is one that no budget has touched. It begins as a copy of the decoder's as far
- * as that was untouched; then a PROBE has the model without a budget read all tokens since the last one, in one forward, and
- * sets its logits against those that the decoder had. So a text that no budget touches costs nothing, and else each token is
- * read once more: many at a time, or, where that is asked for, before it is emitted, with all that wait. */
+/* Measures how far an answer under a budget diverges from the model without one: the divergence (divergence.h) of every
+ * token, at intervals. Beside the decoder's KV cache the meter has one that no budget has touched. It begins as a copy of
+ * the untouched part of the decoder's cache. In a PROBE the model without a budget reads all tokens since the last probe in
+ * one forward, and its logits are compared with the decoder's. So a text that no budget touches costs nothing; otherwise
+ * each token is read once more: many at a time, or, if requested, before it is emitted, together with all waiting tokens. */
 #ifndef MOE_DECODE_METER_H
 #define MOE_DECODE_METER_H
 
@@ -13,34 +13,35 @@
 struct meter;
 
 struct meter_reading {
-    int tokens;                         /* that waited */
-    double divergence;                  /* nats, summed over them */
-    int64_t bytes;                      /* that the probe read, nominal */
+    int tokens;                         /* number of waiting tokens that were measured */
+    double divergence;                  /* sum over these tokens, in nats */
+    int64_t bytes;                      /* nominal bytes that the probe read */
 };
 
-/* rows: emitted tokens of an iteration, at most. The target stays open longer. */
+/* Opens a meter. rows: maximum emitted tokens of an iteration. The target must outlive it. */
 int meter_open(struct meter **out, const struct engine *target, int rows, struct err *err);
 void meter_close(struct meter **meter);
 
-/* A new text, of up to `capacity` tokens with its prompt. */
+/* Begins a new text of up to `capacity` tokens, prompt included. */
 void meter_begin(struct meter *meter, int capacity);
 
-/* Whether a budget has touched this text; tokens that wait for a probe, and whether those of one more iteration would fit. */
+/* Return whether a budget has touched this text; how many tokens wait for a probe; and whether the tokens of one more
+ * iteration would fit. */
 bool meter_is_running(const struct meter *meter);
 int meter_waiting(const struct meter *meter);
 bool meter_has_room(const struct meter *meter);
 
-/* Keeps tokens and logits of an iteration; the first time, what was before it is what no budget has touched. */
+/* Adds tokens and logits of an iteration to the waiting ones. At the first call, all tokens before them count as untouched. */
 void meter_add(struct meter *meter, const struct decode_iteration *iteration);
 
-/* The probe. own: the decoder's sequence, of the same text. */
+/* Runs a probe. own: the decoder's sequence of the same text. */
 int meter_probe(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err);
 
-/* A probe of the rows of an iteration's path, too, whose tokens are not emitted yet; it has room for them. May be called again
- * for another path; what waited is reported once. */
+/* Runs a probe that also reads the rows of an iteration's path, whose tokens are not emitted yet; there must be room for
+ * them. May be called again for another path; the divergence of the waiting tokens is reported only once. */
 int meter_probe_path(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
                      struct meter_reading *out, struct err *err);
-const float *meter_logits(const struct meter *meter, int row);          /* of the path, until the next probe */
-int meter_keep(struct meter *meter, int rows, struct err *err);         /* rows: of the path, that were emitted */
+const float *meter_logits(const struct meter *meter, int row);          /* row of the path; valid until the next probe */
+int meter_keep(struct meter *meter, int rows, struct err *err);         /* rows: number of rows of the path that were emitted */
 
 #endif

@@ -1,6 +1,7 @@
 #include "common/decode/reach.h"
 
-/* Weight of an observation once the next one follows: a text gives some hundreds, and one that changes its kind is followed. */
+/* Factor by which the weight of an observation decreases with each later one: a text has some hundreds of observations, and
+ * estimates follow a text that changes its kind. */
 static const double decay = 0.9975;
 
 void reach_begin(struct reach *reach)

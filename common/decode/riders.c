@@ -1,5 +1,5 @@
-/* Rows that drafters add to a verification for themselves: they come after those of the draft, are read with it, and are
- * never accepted. A drafter whose rows would reach beyond the model's context rides with none of them. */
+/* Rows that drafters add to a verification for themselves: they follow the draft's rows, are computed with them, and are
+ * never accepted. If any row of a drafter would exceed the model's context, none of this drafter's rows is added. */
 #include "common/decode/internal.h"
 
 /* Appends the rows that a drafter requests, from row `first` on; returns their number, or -1. */

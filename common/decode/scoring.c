@@ -13,9 +13,9 @@ struct scoring {
     struct forecast_setup shape;
     float *score;                       /* [experts] */
     int32_t *expert;                    /* [experts] named */
-    uint8_t *mark;                      /* [experts] wanted */
-    int32_t *wanted, *named, *right;    /* [layers], [sources][layers], [sources][layers] of the iteration */
-    int16_t *routed, *ahead;            /* [rows][layers][top_k], [rows][top_k] */
+    uint8_t *mark;                      /* [experts] 1: the layer wanted this expert */
+    int32_t *wanted, *named, *right;    /* of the iteration: wanted [layers]; named, right [sources][layers] */
+    int16_t *routed, *ahead;            /* routed [rows][layers][top_k], ahead [rows][top_k] */
     size_t routed_room, ahead_room;
 };
 

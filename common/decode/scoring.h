@@ -1,5 +1,5 @@
 /* --forecasts: scores every source of forecasts (predict/forecast.h) in every verification, with or without prefetching: how
- * many of a layer's requested experts the source named, and how many it named in vain. A source names up to 2 x top_k experts
+ * many of a layer's requested experts the source named, and how many others it named. A source names up to 2 x top_k experts
  * of a layer. Sources learn from the text's verifications, not from prompts.
  *
  * Scoring is not part of the measured times, except for the additional router products for next-layer. */

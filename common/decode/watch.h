@@ -1,8 +1,8 @@
-/* Watches: callbacks at fixed points of the decoding loop. They measure iterations, or change what a forward computes. One
- * file each; a decoder attaches those that its settings request, and the loop calls them in that order. A watch reads the
- * iteration's record as far as it is filled by then, and adds its own fields.
+/* Watches: callbacks at fixed points of the decoding loop. They measure iterations, or change what a forward computes. Each
+ * is one file; a decoder attaches those that its settings request, and the loop calls them in that order. A watch reads
+ * those members of the iteration's record that are set by then, and sets its own.
  *
- * Functions that are NULL are left out; a failure ends the run. Watches belong to whoever opened them. */
+ * NULL functions are skipped; a failure ends the run. The code that opens a watch also closes it. */
 #ifndef MOE_DECODE_WATCH_H
 #define MOE_DECODE_WATCH_H
 
@@ -12,7 +12,7 @@
 
 struct watch {                          /* the first member of every watch */
     const struct watch_class *class;
-    bool reads_logits;                  /* of iterations; false: the device may choose tokens in place of logits */
+    bool reads_logits;                  /* reads logits of iterations; false: the device may choose tokens instead */
 };
 
 struct watch_class {
