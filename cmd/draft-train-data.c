@@ -177,7 +177,7 @@ static int open_texts(struct train_data *data, const struct train_data_setup *se
     return rc;
 }
 
-/* ---- either ---- */
+/* ---- streams and texts ---- */
 
 int train_data_open(struct train_data *out, const struct train_data_setup *setup, const char *stream, struct err *err)
 {

@@ -115,7 +115,7 @@ static int terminal_width(const struct report_args *args)
 
 typedef int draw_figure(const struct figure *figure, struct text *out, struct err *err);
 
-/* Writes a figure as a page, alone or with its tables; without --svg and --html, writes the tables. */
+/* Writes a figure: with --svg the picture, with --html a page of picture and tables, otherwise the tables. */
 static int put_drawn(struct text *out, const struct report_args *args, enum report_form form, const struct figure *figure,
                      draw_figure *draw, const char *title, struct err *err)
 {

@@ -1,7 +1,7 @@
 /* Products of a SLAB (kernels/linear.h) as a library's matrix products (gemm.h), and the code that linear and expert_ffn share
  * for slabs.
  *
- *     weights      unpacked to bf16 [outputs][inputs], one matrix at a time, because the library does not read the units of
+ *     weights      unpacked to bf16 [outputs][inputs], matrix by matrix, because the library cannot read the units of
  *                  kernels/formats.h. bf16 and mxfp4 are exact; f16, fp8, q4_k and q6_k become two bf16, each rounded to
  *                  nearest: one product for the first, and one more for the second, added to the same sums
  *     activations  as two bf16, each rounded to nearest, in separate rows: 2i and 2i + 1

@@ -92,7 +92,7 @@ static int width_of(const struct learn_attention_args *a) { return (a->heads + 2
 
 static int out_width(const struct learn_attention_args *a) { return a->heads * a->head_dim; }
 
-/* Returns where q, k or v (which: 0, 1, 2) of a row begins, in the data or in the gradient. */
+/* Returns the address of q, k or v (which: 0, 1, 2) of a row, in the data or in the gradient. */
 static float *at(const struct part *p, int step, int row, int which, bool gradient)
 {
     const struct learn_attention_args *s = p->a->args;
