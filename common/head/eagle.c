@@ -33,7 +33,7 @@ static int eagle1_leave(struct head_pass *pass, const struct layer *layer, struc
     return 0;
 }
 
-/* Computes x = g: joint [states]. The states may be normed before, each by itself or all as one. */
+/* Computes x = g: joint [states]. The states may be normalised first: each by itself, or their concatenation, or both. */
 static void join_states(struct head_pass *pass)
 {
     struct head *head = pass->head;
@@ -52,7 +52,7 @@ static void join_states(struct head_pass *pass)
     head_linear(pass, head->joined, &head->weights.joint, head->weights.joint_bias, head->space.x, head->shape->hidden, false);
 }
 
-/* Attention reads [embed_norm E(token); hidden_norm g]; the residual is g, or its norm if the head says so. */
+/* Attention reads [embed_norm E(token); hidden_norm g]; the residual is g, or with normed_residual hidden_norm g. */
 static int eagle3_enter(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
@@ -71,8 +71,8 @@ static int eagle3_enter(struct head_pass *pass, struct err *err)
     return 0;
 }
 
-/* The output head reads the result of final_norm. Later rows continue from the value before final_norm, or after it if the head
- * says so. */
+/* The output head reads the output of final_norm. Later rows continue from the input of final_norm, or with normed_output
+ * from its output. */
 static int eagle3_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
 {
     struct head *head = pass->head;

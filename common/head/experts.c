@@ -1,5 +1,5 @@
-/* The routed experts of a predictor, all of them resident. They need a source of their own, because the target's expert source
- * has only the experts of the target's layers and may keep only some of them resident. */
+/* The routed experts of a predictor, all of them resident. They need a source of their own, because the target's expert
+ * source contains only the experts of the target's layers and may keep only some of them resident. */
 #include "common/base/mem.h"
 #include "common/head/internal.h"
 

@@ -108,7 +108,7 @@ static bool keeps_order(const struct head_params *params)
     return true;
 }
 
-/* Allocates the buffers for requests of the most probable tokens only. */
+/* Allocates the buffers that only requests for the most probable tokens use. */
 static int alloc_best(struct head *head, struct err *err)
 {
     const struct head_params *params = head->params;
@@ -188,7 +188,7 @@ static struct head *new_head(const struct head_setup *setup, struct err *err)
     return head;
 }
 
-/* Describes a predictor, which has no description in a file. */
+/* Fills in the description of a predictor, because the model file contains none. */
 static void describe_own(struct head *head)
 {
     const struct model_identity *model = model_identity(head->setup.model);

@@ -29,7 +29,7 @@ enum { HEAD_ROWS_MAX = ENGINE_ROWS_MAX, HEAD_NODES_MAX = 1 + ENGINE_ROWS_MAX, HE
 struct head;
 
 struct head_setup {
-    const struct model *model;           /* of the head's file, or of the target for its own predictors */
+    const struct model *model;           /* the head's file, or the target for its own predictors */
     struct engine *target;               /* model and target must outlive the head */
     const struct head_params *params;    /* replaces the file's description, for the same tensors; copied; NULL: uses the
                                           * file's */

@@ -40,7 +40,7 @@ struct head {
     const struct head_params *params;
     struct head_params own;              /* description of a predictor, which has none in the file */
     const struct hparams *shape;
-    int layers, number;                  /* layers: 1 or 0; number: of the layer in shape->layer[] */
+    int layers, number;                  /* layers: 1 or 0; number: index of the layer in shape->layer[] */
     struct device *device;
     const struct device_ops *ops;
     struct queue *queue;
@@ -50,7 +50,7 @@ struct head {
     struct kv kv;                        /* of the text */
     struct row_table table;
     struct rope_positions rope;
-    struct buffer token;                 /* [max_rows] i32; for hydra as many for each of its heads */
+    struct buffer token;                 /* [max_rows] i32; hydra: [heads][max_rows] */
     struct buffer state_row, logit_row;  /* [max_rows] i32 */
     struct buffer every_row;             /* [max_rows] 0, 1, 2, ... */
     struct buffer embedded;              /* [max_rows][hidden]; for heads that guess: z, the input of their output heads */
@@ -88,7 +88,8 @@ int head_wanted_branches(const struct head_pass *pass);
 /* eagle.c. Computes x = joint [E(token); state], which attention reads without a norm. */
 int head_enter_pair(struct head_pass *pass, struct err *err);
 
-/* head.c. Store the embedding E(t) of each row at `out`, with a stride in floats; and the embeddings of other tokens. */
+/* head.c. Stores the embedding E(t) of each row at `out`, with a stride in floats; head_embed_tokens: of the tokens in
+ * `token`. */
 void head_embed(const struct head_pass *pass, struct buffer out, int out_stride);
 void head_embed_tokens(const struct head_pass *pass, struct buffer token, struct buffer out, int out_stride);
 /* out[r] = in[index[r]]; widths and strides in floats. */
@@ -115,8 +116,8 @@ struct modules {
     int count;
     struct head *module[PREDICTORS_MAX];
     int nodes, true_nodes;
-    int skipped[PREDICTORS_MAX];     /* number of the pending true rows, at the text's beginning, that a module does not have */
-    int parent[HEAD_NODES_MAX], depth[HEAD_NODES_MAX], own[HEAD_NODES_MAX];     /* own: node in its module */
+    int skipped[PREDICTORS_MAX];     /* number of pending true rows, at the text's beginning, without a row in a module */
+    int parent[HEAD_NODES_MAX], depth[HEAD_NODES_MAX], own[HEAD_NODES_MAX];     /* own: the node's number in its module */
     int32_t token[HEAD_ROWS_MAX], above[HEAD_ROWS_MAX], state[HEAD_ROWS_MAX], wanted[HEAD_ROWS_MAX];
     int which[HEAD_ROWS_MAX];            /* indices of the requested logits */
     float *logits;                       /* [max_logit_rows][vocab] */
@@ -140,6 +141,6 @@ int head_open_network(struct head **out, const struct head_setup *setup, int mod
 /* experts.c. Routing of a predictor's own experts, which are always resident. */
 int head_experts_open(struct head *head, struct err *err);
 void head_experts_close(struct head *head);
-int64_t head_experts_bytes(const struct head *head);      /* of the experts that the last forward used */
+int64_t head_experts_bytes(const struct head *head);      /* bytes of the experts that the last forward used */
 
 #endif

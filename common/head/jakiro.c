@@ -25,8 +25,8 @@ static void route(const struct head_pass *pass)
                 head->weights.layer.router.outputs, false);
 }
 
-/* Computes weight [rows][apart] of `slots` experts by a rule over the router's rows from `first` on; with `chosen` over the
- * router's rows of the chosen experts. */
+/* Computes the weights [rows][apart] of `slots` experts by a rule from the router's rows `first` and later; with `chosen`
+ * from the router's rows of the chosen experts. */
 static void weigh(const struct head_pass *pass, enum blend_rule rule, int first, int slots, int apart, bool chosen)
 {
     struct head *head = pass->head;

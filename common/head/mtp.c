@@ -123,7 +123,7 @@ static int run_true(struct modules *modules, const struct head_batch *batch, str
     return 0;
 }
 
-/* Returns the node, in the row's own module, after which the row comes: with M modules the M-th ancestor of the row. */
+/* Returns the parent node of a row in the row's own module: with M modules the row's M-th ancestor. */
 static int32_t node_above(const struct modules *modules, int parent)
 {
     for (int step = 1; step < modules->count && parent >= 0; step++)
@@ -131,7 +131,7 @@ static int32_t node_above(const struct modules *modules, int parent)
     return parent < 0 ? -1 : modules->own[parent];
 }
 
-/* Stores a module's results for some rows at the places of these rows in the whole result. */
+/* Copies a module's results for some rows to the places of these rows in the whole result. */
 static void keep_answers(struct modules *modules, const struct head_batch *part, const struct head_forward *forward)
 {
     const size_t vocab = (size_t)forward->vocab, best = (size_t)part->best;

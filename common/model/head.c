@@ -65,7 +65,8 @@ static int check_flag(const char *name, bool set, bool may_be, const struct head
     return set && !may_be ? err_set(err, ERR_INPUT, "%s does not apply to heads of kind %s", name, NAMES[head->kind]) : 0;
 }
 
-/* The layer of its own, checked as that of a model: what a model must have and a head need not is put in for it. */
+/* Checks the shape of the head's own layer like that of a model. A model needs a feed-forward network, so Kangaroo's layer
+ * is checked with one of inner width 1. */
 static int check_shape(const struct head_params *head, const struct hparams *shape, struct err *err)
 {
     const bool layer = (head->kind != HEAD_MEDUSA && head->kind != HEAD_HYDRA) || head->prefix;
@@ -109,7 +110,7 @@ static int compare_ids(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Each word is another one of the target's. */
+/* Checks that each word of the map is a different id of the target. */
 static int check_map(const struct head_params *head, struct err *err)
 {
     if (!head->target_id)

@@ -6,7 +6,7 @@
 
 #include "common/base/mem.h"
 
-/* Flags and numbers of struct head_params that need no more than a row. */
+/* Flags and numbers of struct head_params that a row of the table describes completely. */
 #define FIELD(key, member) INDEX_FIELD(struct head_params, key, member)
 static const struct index_field MEMBERS[] = {
     FIELD("target_layers", target.layers), FIELD("target_hidden", target.hidden), FIELD("target_vocab", target.vocab),
@@ -30,7 +30,7 @@ static const char *key_name(int key)
     return key < MEMBER_COUNT ? MEMBERS[key].key : key < KEY_COUNT ? OTHERS[key - MEMBER_COUNT] : LATER[key - KEY_COUNT].key;
 }
 
-/* As bytes, little-endian: a list would cost a value each of what is read at once. */
+/* Writes the ids as little-endian bytes: a list would need one value per id, although all ids are read at once. */
 static void put_ids(msgpack_packer *to, const struct head_params *head)
 {
     const size_t count = head->target_id ? (size_t)head->draft_vocab : 0;

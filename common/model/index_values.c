@@ -28,7 +28,7 @@ bool index_field_is_set(const void *body, const struct index_field *field)
     return memcmp((const char *)body + field->offset, zeros, field_bytes[field->type]) != 0;
 }
 
-/* The value of a field of any type. */
+/* The value of a field, of any type. */
 union field_value {
     int integer;
     bool flag;

@@ -55,7 +55,7 @@ static void add_latent(struct layout *layout, const struct hparams *s, int layer
     add(layout, ROLE_INDEX_WEIGHT, TENSOR_MATRIX, layer, s->index.heads, s->hidden, "attention.index_weight");
 }
 
-/* All after the norm, which reads `inputs`. */
+/* Adds the tensors of attention that follow its norm; attention reads `inputs` floats. */
 static void add_attention(struct layout *layout, const struct hparams *s, int layer, int inputs)
 {
     const struct layer_attention own = hparams_attention(s, layer);
@@ -85,7 +85,7 @@ static void add_attention(struct layout *layout, const struct hparams *s, int la
         add(layout, ROLE_ATTENTION_OUT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_norm");
 }
 
-/* A layer with a state in place of attention. */
+/* Adds the tensors of a layer with a state in place of attention. */
 static void add_delta(struct layout *layout, const struct hparams *s, int layer)
 {
     const struct delta_shape *d = &s->delta;
@@ -214,7 +214,7 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
     return 0;
 }
 
-/* The layer of a draft head: which norm comes first, what attention reads and what follows it differ by kind. */
+/* Adds the layer of a draft head: the kind determines the first norm, the input of attention, and the parts after attention. */
 static void add_head_layer(struct layout *layout, const struct head_params *head, const struct hparams *s)
 {
     const bool eagle3 = head->kind == HEAD_EAGLE3;
@@ -248,7 +248,7 @@ static void add_head_layer(struct layout *layout, const struct head_params *head
     }
 }
 
-/* One of the heads that guess a token each. */
+/* Adds the tensors of one head that guesses one token. */
 static void add_guess(struct layout *layout, const struct head_params *head, const struct hparams *s, int i)
 {
     const bool hydra = head->kind == HEAD_HYDRA;
@@ -331,7 +331,8 @@ void layout_free(struct layout *layout)
     layout->count = 0;
 }
 
-/* An embedding is looked up, not multiplied; a router is small, and its errors choose other experts. */
+/* Returns whether tensors of a role stay unquantised. An embedding is looked up, not multiplied; a router is small, and its
+ * errors select other experts. */
 bool role_unquantised(enum tensor_role role)
 {
     return role == ROLE_EMBED || role == ROLE_PREDICT_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE ||
@@ -369,7 +370,8 @@ static bool whole_bytes(const struct tensor *t, size_t *bytes)
         t->format, t->outputs, t->inputs, bytes);
 }
 
-/* Bytes of a block in two formats. Adding cannot overflow: the first part is smaller than a whole that fits. */
+/* Computes the bytes of a block in two formats. The sum cannot overflow: the first part is smaller than a whole block, whose
+ * size fits. */
 static bool mixed_bytes(const struct tensor *t, size_t *bytes)
 {
     const bool experts = t->kind == TENSOR_EXPERTS;

@@ -14,15 +14,14 @@
 struct model {
     char *path;
     struct file_map map;
-    struct resident resident;        /* what the map is when not the file itself is mapped */
+    struct resident resident;        /* contains the data if the file is not mapped */
     uint64_t data_end;
     struct model_facts facts;
     struct layout layout;
     struct model_identity identity;
 };
 
-/* The format that holds most bytes among the tensors of one kind; matrices that are not quantised with the others do not
- * count. */
+/* Returns the format with the most bytes among the tensors of one kind; tensors that are never quantised do not count. */
 static enum weight_format main_format(const struct layout *layout, enum tensor_kind kind, uint64_t *max)
 {
     uint64_t bytes[FORMAT_COUNT] = {0};
@@ -114,7 +113,7 @@ static int read_mapped(struct model *model, struct err *err)
 
 int model_open_any(struct model **out, const char *path, struct err *err) { return open_by(out, path, read_mapped, err); }
 
-/* Everything but routed experts, neighbours in one read. */
+/* Reads all tensors except routed experts, adjacent tensors by one read. */
 static int read_dense(struct model *model, struct err *err)
 {
     uint64_t begin = 0, end = 0;
@@ -151,7 +150,7 @@ static int read_parts(struct model *model, struct err *err)
     return read_dense(model, err);
 }
 
-/* Closes what is not of the kind that is wanted. */
+/* Closes the model and fails if the file is not of the requested kind. */
 static int check_kind(struct model **address, const char *path, bool head, struct err *err)
 {
     const struct model *model = *address;
@@ -202,7 +201,7 @@ void model_close(struct model **address)
     mem_free(address);
 }
 
-/* Bytes between two tensors: nothing reads them, but they must be what was written. */
+/* Checks that the bytes between two tensors are zeros: nothing reads them, but other values show that the file is damaged. */
 static int check_gap(const struct model *model, uint64_t begin, uint64_t end, struct err *err)
 {
     for (uint64_t at = begin; at < end; at++)

@@ -9,8 +9,8 @@
  *     final_norm                 VECTOR  [hidden]                final_norm_bias alike when layer_norm
  *     layers.N.attention.norm    VECTOR  [hidden]                unless NORM_AFTER; attention.norm_bias alike when layer_norm
  *                                                                and not norm_unbiased, and so for all norms
- *     layers.N.attention.qkv     MATRIX  [(heads + kv_heads) head_dim + kv_heads value_dim][hidden]   rows of q, k, v; of
- *                                                                layers of the other kind with its numbers
+ *     layers.N.attention.qkv     MATRIX  [(heads + kv_heads) head_dim + kv_heads value_dim][hidden]   rows of q, k, v; in
+ *                                                                layers of the other kind with its widths
  *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
  *     with latents, in place of qkv and its bias (R: rope.rotary; rows of a head that turn come first):
  *     layers.N.attention.q_a     MATRIX  [q_rank][hidden]        when q_rank; q_a_bias VECTOR when qkv_bias
@@ -23,7 +23,7 @@
  *     with an indexer, unless the layer shares_index (its floats that turn come first):
  *     layers.N.attention.index_q MATRIX  [index.heads index.dim][q_rank]
  *     layers.N.attention.index_k MATRIX  [index.dim][hidden]
- *     layers.N.attention.index_k_norm VECTOR [index.dim]         index_k_norm_bias alike: a norm that takes the mean away
+ *     layers.N.attention.index_k_norm VECTOR [index.dim]         index_k_norm_bias alike: a norm that subtracts the mean
  *     layers.N.attention.index_weight MATRIX [index.heads][hidden]
  *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike; not when
  *                                                                plain_norm
@@ -35,10 +35,10 @@
  *     with a state (layer[N].state), in place of qkv, q_norm, k_norm, sinks, out, its bias and gate (keys K = delta.key_heads
  *     key_dim, values V = delta.value_heads value_dim; kernels/delta.h), by delta.kind D RECURRENCE_DELTA, S RECURRENCE_SPACE,
  *     C RECURRENCE_CHANNEL, M RECURRENCE_SCAN or N RECURRENCE_NONE (K = 0, V = hidden):
- *     layers.N.delta.in          MATRIX  [2 K + 2 V][hidden]     rows of q, k, v, and of the gate of what comes out; N: [3 V],
+ *     layers.N.delta.in          MATRIX  [2 K + 2 V][hidden]     rows of q, k, v, and of the gate of the output; N: [3 V],
  *                                                                also of the gate of v; with gate_rank: [2 K + V + 2
  *                                                                gate_rank], of q, k, v, and of the latents of the gate and of
- *                                                                the steps; M: [2 V], of v and the gate of what comes out
+ *                                                                the steps; M: [2 V], of v and the gate of the output
  *     layers.N.delta.gates       MATRIX  [2 value_heads][hidden] of the rates, then of the steps; S: of the steps alone; C:
  *                                                                [value_heads (1 + key_dim)], with gate_rank the rates alone;
  *                                                                M: [2 K + gate_rank][V] of q, k and the latent of the steps,
@@ -49,7 +49,7 @@
  *     layers.N.delta.conv_bias   VECTOR  [2 K + V]               when delta.conv_bias
  *     layers.N.delta.neg_a       VECTOR  [value_heads]           not N; step_bias alike, C: of each step; S: skip alike; M:
  *                                                                [value_heads][key_dim][value_dim]; step_bias and skip [V]
- *     layers.N.delta.norm        VECTOR  [value_dim]             of each head of what comes out, before its gate; S: [V], after
+ *     layers.N.delta.norm        VECTOR  [value_dim]             of each head of the output, before its gate; S: [V], after
  *                                                                its gate, of norm_groups parts; M: [2 K + gate_rank], of q, k
  *                                                                and the latent of the steps
  *     layers.N.delta.out         MATRIX  [hidden][V]
@@ -98,8 +98,8 @@
  *     heads.I.residual           MATRIX  as blocks.0.linear      hydra; residual_bias VECTOR
  *     heads.I.output             MATRIX  [vocab][hidden]         medusa, hydra; output_bias VECTOR [vocab] of hydra
  *
- * In checkpoints that are quantised with care v and down often have more bits than the rest: then they may have a format of
- * their own, and v begins in a new unit.
+ * Some checkpoints quantise v and down with more bits than the rest: then v and down may have a format of their own, and v
+ * begins in a new unit.
  *
  * An EXPERTS tensor is `count` blocks (EXPERT, or without gates UNGATED EXPERT, in kernels/formats.h), `stride` bytes apart,
  * each at a page boundary. */
@@ -140,10 +140,10 @@ struct tensor {
     const char *name;
     enum tensor_kind kind;
     enum tensor_role role;
-    int layer;                       /* -1: of none; of a draft head's heads, which one */
-    int stage;                       /* of a draft head: which block, branch or state; else 0 */
+    int layer;                       /* -1: in no layer; for tensors of a draft head's heads the number of the head */
+    int stage;                       /* draft heads: number of the block, branch or state; else 0 */
     enum weight_format format;       /* VECTOR: FORMAT_F32 */
-    bool mixed;                      /* its last part, v of qkv or down of EXPERTS, is a MATRIX of its own in last_format */
+    bool mixed;                      /* the last part (v of qkv, or down of EXPERTS) is a MATRIX of its own in last_format */
     enum weight_format last_format;
     int last;                        /* qkv: rows of v; else 0 */
     int outputs, inputs;             /* VECTOR: outputs elements, inputs 1; EXPERTS: hidden, inner */
@@ -155,23 +155,24 @@ struct tensor {
 
 /* The identity of a model: for streams, and to distinguish model files. */
 struct model_identity {
-    struct sha256 index;             /* of this file's index: names exactly this file */
-    struct sha256 source;            /* of the weights it was converted from, before any change of dtype or inflation */
+    struct sha256 index;             /* digest of this file's index: identifies exactly this file */
+    struct sha256 source;            /* digest of the source weights, before any change of dtype or inflation */
     struct sha256 tokenizer;         /* zeros: none */
     char name[64];
     char dtype[32];                  /* "bf16", or "f32, experts bf16" */
     int layers, moe_layers, experts, top_k, vocab, hidden;
-    int inflated_from;               /* inner width before inflation, of the experts, or without any of dense layers; 0: not */
+    int inflated_from;               /* inner width before inflation: of the experts, or of dense layers without experts; 0:
+                                      * not inflated */
     bool synthetic;                  /* random weights */
 };
 
-/* The format of the last part. */
+/* Returns the format of the last part. */
 static inline enum weight_format tensor_last_format(const struct tensor *tensor)
 {
     return tensor->mixed ? tensor->last_format : tensor->format;
 }
 
-/* Where it begins in a block: down of EXPERTS, or v of a mixed qkv. */
+/* Returns the offset of the last part in a block: down of EXPERTS, or v of a mixed qkv. */
 static inline size_t tensor_last_offset(const struct tensor *tensor)
 {
     size_t units = (size_t)(tensor->outputs - tensor->last + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
@@ -186,43 +187,43 @@ enum block_part { BLOCK_ROWS, BLOCK_GATE, BLOCK_UP, BLOCK_DOWN };
 /* Packs rows `first` .. `first + rows` of a part of a block of one format, like matrix_pack (kernels/formats.h). */
 void block_pack(const struct tensor *tensor, void *packed, enum block_part part, int first, int rows, const float *values);
 
-double tensor_parameters(const struct tensor *tensor);      /* how many numbers it has */
+double tensor_parameters(const struct tensor *tensor);      /* number of parameters */
 
 struct model;
 
 /* Opens a model and maps it; checks magic, index digest, every size and offset against the file and against hparams. The data's
  * digests are checked by model_verify only. */
 int model_open(struct model **out, const char *path, struct err *err);
-int model_open_head(struct model **out, const char *path, struct err *err);     /* the same for the file of a draft head */
+int model_open_head(struct model **out, const char *path, struct err *err);     /* opens the file of a draft head */
 int model_open_any(struct model **out, const char *path, struct err *err);      /* either */
-/* A model of which everything but the routed experts is read into memory, and nothing is mapped: model_file is for whoever
- * reads experts, and model_data of these must not be touched. */
+/* Opens a model, and reads everything but the routed experts into memory; maps nothing. Readers of experts use model_file;
+ * model_data of routed experts must not be accessed. */
 int model_open_dense(struct model **out, const char *path, struct err *err);
-/* Reads a tensor that was left out there, whose data may be touched then; of one that is there nothing. */
+/* Reads a tensor that model_open_dense left out; its model_data may then be accessed. No-op for a tensor in memory. */
 int model_bring(const struct model *model, const struct tensor *tensor, struct err *err);
 void model_close(struct model **model);
 int model_verify(const struct model *model, struct err *err);           /* of a mapped one */
 
 const char *model_path(const struct model *model);
 const struct hparams *model_hparams(const struct model *model);
-const struct head_params *model_head(const struct model *model);       /* NULL: it is a model */
+const struct head_params *model_head(const struct model *model);       /* NULL: the file is a model */
 const struct model_identity *model_identity(const struct model *model);
 
 int model_tensor_count(const struct model *model);
 const struct tensor *model_tensor_at(const struct model *model, int index);
-/* By name, printf-style ("layers.%d.router"); NULL with err set when there is none. */
+/* Returns the tensor with a name, printf-style ("layers.%d.router"); NULL with err set if there is none. */
 const struct tensor *model_tensor(const struct model *model, struct err *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const void *model_data(const struct model *model, const struct tensor *tensor);
 /* Releases the memory of a mapped tensor's pages; they are read again on the next access. No-op for tensors that are not
  * mapped. */
 void model_forget(const struct model *model, const struct tensor *tensor);
-/* Takes a block of a mapped EXPERTS tensor out of the mapping; touching the block is then an error. */
+/* Removes a block of a mapped EXPERTS tensor from the mapping; accessing the block is then an error. */
 void model_leave_out(const struct model *model, const struct tensor *tensor, int block);
-const struct direct_file *model_file(const struct model *model);       /* NULL: it is mapped */
+const struct direct_file *model_file(const struct model *model);       /* NULL: the model is mapped */
 
-/* Texts of the checkpoint, NUL-terminated and valid while the model is open; NULL when the model has none. The chat template
- * is the one in force: chat_template.jinja, or what tokenizer_config.json has. */
+/* Texts of the checkpoint, NUL-terminated and valid while the model is open; NULL if the model has none. The chat template
+ * is the one that applies: chat_template.jinja, or else that of tokenizer_config.json. */
 const char *model_tokenizer_json(const struct model *model, size_t *bytes);
 const char *model_chat_template(const struct model *model, size_t *bytes);
 

@@ -68,7 +68,8 @@ static const struct index_field FIELDS[] = {
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 
-/* Fields of few families. A file has only those that are not 0, in one map, so that files of other models do not change. */
+/* Fields of few families. A file contains only those that are not 0, in one map, so that files of other models do not
+ * change. */
 static const struct index_field FURTHER[] = {
     FIELD("norms", norms),
     FIELD("norm_unbiased", norm_unbiased),
@@ -243,7 +244,7 @@ static int put_bytes(void *data, const char *bytes, size_t count)
     return sink->failed;
 }
 
-/* Only where there are any: a model without is the same to readers that do not know them. */
+/* Written only for models with predictors: files of other models stay readable by programs that do not know the key. */
 static void put_predictors(msgpack_packer *to, const struct hparams *shape)
 {
     if (!shape->predictors)
@@ -260,7 +261,7 @@ static void put_predictors(msgpack_packer *to, const struct hparams *shape)
     }
 }
 
-/* Which layers, those of predictors among them, have a flag, one of struct layer_shape at `offset`. */
+/* Returns whether a layer has a flag: a member of struct layer_shape at `offset`. The layers include those of predictors. */
 static bool layer_flag(const struct hparams *shape, int layer, size_t offset)
 {
     return *((const char *)&shape->layer[layer] + offset) != 0;
@@ -300,7 +301,7 @@ static bool has_limits(const struct hparams *shape)
     return false;
 }
 
-/* Two limits of each layer, those of predictors among them. */
+/* Writes both limits of each layer, including those of predictors. */
 static void put_limits(msgpack_packer *to, const struct hparams *shape)
 {
     const int layers = shape->layers + shape->predictors;
@@ -408,7 +409,7 @@ static void put_tensors(msgpack_packer *to, const struct layout *layout)
 enum index_key {
     INDEX_NAME, INDEX_PRODUCER, INDEX_SYNTHETIC, INDEX_SEED, INDEX_INFLATED, INDEX_SOURCE, INDEX_SOURCES, INDEX_HPARAMS,
     INDEX_TENSORS, INDEX_TOKENIZER, INDEX_TOKENIZER_JSON, INDEX_TOKENIZER_CONFIG, INDEX_CHAT_TEMPLATE, INDEX_HEAD,
-    INDEX_KEYS, OPTIONAL_KEYS = 1         /* these are the last */
+    INDEX_KEYS, OPTIONAL_KEYS = 1         /* number of optional keys, which are the last */
 };
 
 int model_index_write(struct text *out, const struct model_facts *facts, const struct layout *layout, struct err *err)
@@ -460,7 +461,7 @@ struct index_reader {
     struct layout *layout;
     uint64_t data_end;
     bool have_shape;
-    struct layer_shape further[PREDICTORS_MAX];     /* the predictors', until it is known where the layers end */
+    struct layer_shape further[PREDICTORS_MAX];     /* layers of the predictors, until the number of layers is known */
 };
 
 static int take_eos(struct index_reader *r, struct err *err)
@@ -591,7 +592,8 @@ static const struct shape_list SHAPE_LISTS[] = {
     {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
     {"predictors", take_predictors}, {"still", take_still}, {"other", take_other}, {"states", take_states},
     {"further", take_further}};
-enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 5 };    /* these are the last */
+enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 5 };    /* number of optional lists,
+                                                                                              * which are the last */
 
 static const char *shape_key(int key)
 {

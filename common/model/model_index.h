@@ -1,7 +1,7 @@
-/* The index of a model file: one msgpack map that says what the file holds. moe-model(5) lists its keys.
+/* The index of a model file: one msgpack map that describes the contents of the file. moe-model(5) lists its keys.
  *
- * Everything read is checked: against the bytes there are, against the hparams it comes with (each tensor these imply is
- * there, once, in canonical order, with exactly their dimensions), and against the room for data in the file. */
+ * All values are checked when read: against the number of bytes, against the hparams (each tensor that the hparams imply
+ * occurs once, in canonical order, with exactly the implied dimensions), and against the size of the data in the file. */
 #ifndef MOE_MODEL_MODEL_INDEX_H
 #define MOE_MODEL_MODEL_INDEX_H
 
@@ -13,7 +13,7 @@ enum { MODEL_VERSION = 2 };
 /* The first page of a file. */
 #define MODEL_MAGIC "\x89MOEW\r\n\x1a"
 struct model_head {
-    uint64_t index_offset, index_bytes;     /* the index is the end of the file */
+    uint64_t index_offset, index_bytes;     /* the index ends the file */
     struct sha256 index;
 };
 void model_head_write(uint8_t page[MODEL_PAGE], const struct model_head *head);
@@ -26,13 +26,13 @@ struct model_source {
     struct sha256 digest;
 };
 
-/* The index without the tensor table. Start with {0}; end with model_facts_free. */
+/* The index without the tensor table. Initialise with {0}; free with model_facts_free. */
 struct model_facts {
-    struct head_params head;        /* of a draft head; kind HEAD_NONE: it is a model */
+    struct head_params head;        /* description of a draft head; kind HEAD_NONE: the file is a model */
     struct hparams shape;
     char name[64], producer[64];
     bool synthetic;
-    uint64_t seed;                  /* of synthetic weights */
+    uint64_t seed;                  /* seed of synthetic weights */
     int inflated_from;
     struct sha256 source, tokenizer;
     struct text tokenizer_json, tokenizer_config, chat_template;    /* empty: none */
@@ -45,7 +45,7 @@ int model_facts_copy(struct model_facts *out, const struct model_facts *facts, s
 
 int model_index_write(struct text *out, const struct model_facts *facts, const struct layout *layout, struct err *err);
 
-/* facts and layout: {0}; filled on success only. Data lies between MODEL_PAGE and data_end. */
+/* facts and layout: {0}; filled on success only. The data is between MODEL_PAGE and data_end. */
 int model_index_read(struct model_facts *facts, struct layout *layout, const uint8_t *data, size_t bytes, uint64_t data_end,
                      struct err *err);
 

@@ -79,7 +79,7 @@ static void show_origin(struct show *show, const struct model_facts *facts)
     show_list_end(show);
 }
 
-/* All weights, and those that a token is multiplied with: of the routed experts only top_k, of the embedding one row. */
+/* Prints the number of all weights, and of those that a token uses: of the routed experts only top_k (step.h). */
 static void show_parameters(struct show *show, const struct model *model)
 {
     char all[NUMERAL_ROOM], active[NUMERAL_ROOM];
@@ -194,7 +194,7 @@ static void show_states(struct text *out, const struct head_params *head)
                         head->state[i]);
 }
 
-/* The shape of the layer, of which a head may have none. */
+/* Prints the shape of the head's own layer, if there is one. */
 static void show_head_layer(struct show *show, const struct head_params *head, const struct hparams *shape)
 {
     const int used = shape->router.top_k;

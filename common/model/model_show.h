@@ -7,8 +7,8 @@
 #include "common/model/model.h"
 #include "common/stream/show.h"
 
-/* type: "model" or "head", "tensor" or NULL for both; layer: -1 for all. CSV is the table of tensors, or with the first
- * type of the numbers of the whole. */
+/* type: "model" or "head", "tensor", or NULL for both; layer: -1 for all. CSV is the table of tensors, or with "model" or
+ * "head" the numbers of the whole file. */
 int model_show(struct show *show, const struct model *model, const char *type, int layer, struct err *err);
 
 #endif

@@ -6,16 +6,16 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 
-/* Blocks on their way at once may take this much together, or one alone whatever it needs. */
+/* Maximum total bytes of the blocks in flight; a single larger block is allowed alone. */
 enum { ROOM_BYTES = 192 << 20 };
 
 struct model_writer {
     struct output *output;
     struct layout layout;
     uint64_t data_end;
-    int tensor, block;          /* the next one to be written */
-    uint64_t end;               /* of what was written */
-    struct xxh3_stream *digest; /* of the tensor that is being written */
+    int tensor, block;          /* next block to be written */
+    uint64_t end;               /* end of the bytes written so far */
+    struct xxh3_stream *digest; /* digest of the tensor that is being written */
 };
 
 int model_writer_open(struct model_writer **out, const char *path, struct layout *layout, struct err *err)
@@ -24,7 +24,7 @@ int model_writer_open(struct model_writer **out, const char *path, struct layout
     if (!writer)
         return -1;
     if (layout_arrange(layout, MODEL_PAGE, &writer->data_end, err) || output_open(&writer->output, path, err) ||
-        output_write_at(writer->output, 0, "", 0, err) ||       /* an output that cannot seek is refused before the work */
+        output_write_at(writer->output, 0, "", 0, err) ||       /* rejects an output that cannot seek, before the work */
         output_expect(writer->output, writer->data_end, err)) {
         model_writer_discard(&writer);
         return -1;
@@ -76,18 +76,18 @@ static int write_block(struct model_writer *writer, const struct block_job *job,
     return 0;
 }
 
-/* A block on its way: made by one member; written, when it is the next in order, by whichever member finds it so. */
+/* A block in flight: one member makes it; once it is the next in order, any member writes it. */
 struct slot {
     enum { SLOT_FREE, SLOT_MAKING, SLOT_MADE } state;
-    uint64_t turn;              /* which block of the file it is */
-    size_t room;                /* bytes at job.packed, which stay with a free slot for a block of that size */
+    uint64_t turn;              /* number of the block in the file */
+    size_t room;                /* bytes allocated at job.packed; a free slot keeps them for a block of that size */
     struct block_job job;
     struct err err;
     bool failed;
 };
 
-/* Members make blocks in canonical order and write them in that order, one at a time, while others make the next ones. All
- * but the making and the writing itself happens under the lock. */
+/* Members make blocks in canonical order and write them in that order, one at a time, while other members make the next
+ * ones. Everything except making and writing a block happens under the lock. */
 struct filling {
     struct model_writer *writer;
     const struct block_maker *maker;
@@ -97,10 +97,10 @@ struct filling {
     pthread_cond_t changed;
     struct slot *slots;
     int slot_count;
-    uint64_t blocks, held;      /* of the file; bytes of all slots */
-    uint64_t making, writing;   /* turns: of the next block to be made, and of the next to be written */
-    int tensor, block;          /* the next one to be made */
-    bool busy, failed;          /* a member writes; nothing more is to be done */
+    uint64_t blocks, held;      /* blocks: number of blocks of the file; held: bytes of all slots */
+    uint64_t making, writing;   /* numbers of the next block to be made, and of the next to be written */
+    int tensor, block;          /* next block to be made */
+    bool busy, failed;          /* busy: a member is writing; failed: all members stop */
     struct err err;
 };
 
@@ -132,7 +132,7 @@ static struct slot *slot_find(struct filling *f, size_t bytes)
     return f->held && f->held + bytes > ROOM_BYTES ? NULL : any;
 }
 
-/* Takes the next block in canonical order and makes it; false: there is none, or no room for it yet. */
+/* Makes the next block in canonical order; returns false if there is no next block, or no memory for it yet. */
 static bool fill_make(struct filling *f, int member)
 {
     const struct layout *layout = &f->writer->layout;
@@ -157,7 +157,7 @@ static bool fill_make(struct filling *f, int member)
     return true;
 }
 
-/* Writes the block whose turn it is; false: it is not made, or a member writes already. */
+/* Writes the next block in order; returns false if it is not made yet, or if another member is writing. */
 static bool fill_write(struct filling *f)
 {
     struct slot *slot = NULL;

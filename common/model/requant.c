@@ -8,7 +8,7 @@
 
 struct requantiser {
     const struct model *model;
-    float *values[THREAD_POOL_MAX];         /* a row, for each member */
+    float *values[THREAD_POOL_MAX];         /* one row per member */
 };
 
 int requant_plan(struct layout *out, const struct model *model, const struct requant_options *options, struct err *err)
@@ -91,7 +91,7 @@ int requant_write(const char *path, const struct model *model, const struct requ
     struct layout layout = {0};
     struct sha256 unused;
     int rc = -1;
-    /* The copy gets new digests: damage that is not found here would pass as valid there. */
+    /* The copy gets new digests, so undetected damage would pass as valid in the copy. */
     if (!r || requant_plan(&layout, model, options, err) || model_verify(model, err) ||
         model_facts_copy(&facts, model_facts(model), err))
         goto done;

@@ -6,11 +6,11 @@
 
 #include "common/model/model_write.h"
 
-struct requant_choice { bool keep; enum weight_format format; };     /* format: one that can be made from floats */
+struct requant_choice { bool keep; enum weight_format format; };     /* format: must be encodable from floats */
 
 struct requant_options {
     struct requant_choice dense, experts;       /* experts: the routed ones */
-    const char *name, *producer;                /* name NULL: the model keeps its own */
+    const char *name, *producer;                /* name NULL: the copy keeps the model's name */
 };
 
 /* Sets *out, which must be {0}, to the layout that requant_write would write. The caller frees it. */

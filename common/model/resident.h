@@ -1,5 +1,5 @@
-/* A range of addresses as large as a file, into which parts of the file are read. Unlike a map of the file, it takes no pages
- * of the system's cache. Parts that were not read must not be accessed. Private to model/. */
+/* A range of addresses as large as a file, into which parts of the file are read. Unlike a mapping of the file, it uses no
+ * page cache of the system. Parts that were not read must not be accessed. Private to model/. */
 #ifndef MOE_MODEL_RESIDENT_H
 #define MOE_MODEL_RESIDENT_H
 
@@ -12,9 +12,9 @@ struct resident {
 };
 
 int resident_open(struct resident *out, const char *path, struct err *err);
-/* Reads the pages that contain bytes offset .. offset+bytes-1; the file must have that many. */
+/* Reads the pages that contain bytes offset .. offset+bytes-1; the file must contain these bytes. */
 int resident_read(const struct resident *resident, uint64_t offset, uint64_t bytes, struct err *err);
-void resident_drop(struct resident *resident, uint64_t offset, uint64_t bytes);       /* releases their memory */
+void resident_drop(struct resident *resident, uint64_t offset, uint64_t bytes);       /* releases the memory of these pages */
 void resident_close(struct resident *resident);
 
 #endif

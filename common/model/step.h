@@ -9,23 +9,23 @@
 
 struct step_bytes {
     uint64_t attention;         /* with its norm */
-    uint64_t router;            /* with the norm before it, or before a dense network */
-    uint64_t experts;           /* top_k of them a layer */
+    uint64_t router;            /* including the norm before the router, or before a dense network */
+    uint64_t experts;           /* top_k experts per layer */
     uint64_t shared, dense;
     uint64_t head;
 };
 
-/* The purpose for which a token reads a tensor. STEP_EXPERTS: routed experts, `top_k` of `count` blocks, or a whole vector of
- * biases. */
+/* The purpose for which a token reads a tensor. STEP_EXPERTS: routed experts, `top_k` of `count` blocks, or a whole vector
+ * of biases. */
 enum step_part {
     STEP_NOTHING,               /* the embedding, unless it is the output head as well; a predictor's tensor */
     STEP_ATTENTION, STEP_ROUTER, STEP_EXPERTS, STEP_SHARED, STEP_DENSE, STEP_HEAD
 };
-enum step_part step_part(const struct tensor *tensor, const struct hparams *shape, bool head);     /* head: of a draft head */
+enum step_part step_part(const struct tensor *tensor, const struct hparams *shape, bool head);     /* head: in a draft head */
 
 void step_bytes(struct step_bytes *out, const struct model *model);
-/* All weights, and those that a token meets: of routed experts only top_k, and no predictor of further tokens. As models are
- * named, the embedding counts whole among both. */
+/* Counts all parameters, and those that one token uses: of routed experts only top_k, and no predictors. The embedding
+ * counts completely in both, as in the names of models. */
 void step_parameters(const struct model *model, double *all, double *active);
 
 uint64_t step_bytes_all(const struct step_bytes *bytes);

@@ -12,10 +12,10 @@ enum { CHUNK_VALUES = 1 << 16 };
 
 struct generator {
     uint64_t seed;
-    float *values[THREAD_POOL_MAX];        /* [CHUNK_VALUES or one row] a member */
+    float *values[THREAD_POOL_MAX];        /* [CHUNK_VALUES or one row] per member */
 };
 
-/* A bijection of 32 bits by plain 32-bit operations, so that compilers turn the loop over columns into vectors. */
+/* Permutes the 32-bit numbers by plain 32-bit operations, so that compilers vectorise the loop over columns. */
 static uint32_t mix32(uint32_t x)
 {
     x = (x ^ x >> 16) * 0x7feb352du;
@@ -23,7 +23,7 @@ static uint32_t mix32(uint32_t x)
     return x ^ x >> 16;
 }
 
-/* Row `row` of a part: uniform within +-bound. */
+/* Fills row `row` of a part with uniform values within +-bound. */
 static void random_row(float *values, int columns, uint64_t key, int row, float bound)
 {
     uint64_t row_key = splitmix_mix(key + (uint64_t)row * 0x9e3779b97f4a7c15u);
@@ -175,7 +175,7 @@ static uint64_t padded_bytes(const struct layout *layout, const struct hparams *
     return bytes;
 }
 
-/* Bytes rise with the width: the last width below or at `bytes`, or the next one if it is nearer. */
+/* Searches the width, since bytes rise with it: the largest width with at most `bytes`, or the next one if it is nearer. */
 int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct err *err)
 {
     struct hparams shape = *model_hparams(model);
@@ -246,7 +246,7 @@ int inflate_write(const char *path, const struct model *model, int inner, const 
     struct layout layout = {0};
     struct sha256 unused;
     int rc = -1;
-    /* A copy gets digests of its own: damage that is not seen here would be whole there. */
+    /* The copy gets new digests, so undetected damage would pass as valid in the copy. */
     if (inflate_plan(&layout, model, inner, err) || model_verify(model, err) || model_facts_copy(&facts, original, err))
         goto done;
     if (!facts.inflated_from)

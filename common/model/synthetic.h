@@ -1,13 +1,13 @@
-/* Model files that come from no checkpoint: random weights of a shape, and a model that is heavier.
+/* Model files without a checkpoint: random weights of a shape, and a copy of a model with wider layers.
  *
  * synthetic: matrices are uniform with standard deviation 1/sqrt(inputs) (the embedding: 1), norms one, biases zero, so that
- * activations stay near one through any number of layers. A value is a hash of seed, tensor, block, part, row and column: the
- * same for any number of threads; a format rounds it. Marked as synthetic.
+ * activations stay near one through any number of layers. A value is a hash of seed, tensor, block, part, row and column:
+ * the same for any number of threads; a format rounds it. Marked as synthetic.
  *
  * inflate: the inner width of every routed expert, or of the dense layers of a model without experts, or of a draft head's
- * layer, grows to `inner`, the new rows of gate and up and columns of down being zeros. act(0) * 0 is 0, so the model computes
- * the same function with the same routing, but has the weight of a larger one. All other tensors are copied byte by byte.
- * Marked with the width it had. A model that differs from its digests is refused. */
+ * layer, grows to `inner`; the new rows of gate and up and columns of down are zeros. act(0) * 0 is 0, so the model computes
+ * the same function with the same routing, but reads as many bytes as a larger one. All other tensors are copied byte by
+ * byte. The file records the width before inflation. A model that differs from its digests is rejected. */
 #ifndef MOE_MODEL_SYNTHETIC_H
 #define MOE_MODEL_SYNTHETIC_H
 
@@ -17,7 +17,7 @@ struct synthetic_options {
     enum weight_format dense, experts;
     uint64_t seed;
     const char *name, *producer;
-    const struct head_params *head;     /* of a draft head, whose layer is the shape; NULL: it is a model */
+    const struct head_params *head;     /* description of a draft head, whose layer has the shape; NULL: the file is a model */
     struct text tokenizer_json;         /* borrowed; empty: none */
     struct sha256 tokenizer;
 };
@@ -27,18 +27,19 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
                     struct thread_pool *pool,
                     struct progress *bar, struct err *err);
 
-/* Which width grows: that of experts, or of dense layers where there are none. */
+/* Returns which width grows: that of experts, or of dense layers if there are no experts. */
 enum tensor_role inflate_role(const struct hparams *shape);
 int *inflate_inner(struct hparams *shape);
 
 int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct thread_pool *pool,
                   struct progress *bar, struct err *err);
 
-/* The layouts that these would write. out: {0} */
+/* Computes the layouts that synthetic_write and inflate_write would write. out: {0} */
 int synthetic_plan(struct layout *out, const struct hparams *shape, const struct synthetic_options *options, struct err *err);
 int inflate_plan(struct layout *out, const struct model *model, int inner, struct err *err);
 
-/* The inner width with which a step of `model` reads `bytes`, as nearly as widths go; an error where that is no larger one. */
+/* Finds the inner width with which a step of `model` reads `bytes`, as nearly as widths allow; fails unless this width is
+ * larger than the model's. */
 int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct err *err);
 
 #endif
