@@ -139,8 +139,8 @@ INLINE words words_signed_table(const int8_t *table, int keep, words code, words
 
 #if defined(ISA_VBMI)
 
-/* Returns the eight bits of each word from bits `first`, first + step, first + 2 step and first + 3 step on, which is circular
- * over two words. */
+/* Returns four bytes per word: byte j contains the eight bits from bit first + j step of the word on. Two neighbouring words
+ * form a ring of 64 bits, so positions from 32 on are in the other word. */
 INLINE words bytes_from(words a, int first, int step)
 {
     const int64_t from = (first & 63) | (int64_t)((first + step) & 63) << 8 | (int64_t)((first + 2 * step) & 63) << 16 |

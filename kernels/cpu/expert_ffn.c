@@ -50,7 +50,8 @@ static void ffn_group(struct ffn *f)
             f->wanted[count++] = e;
         f->start[e + 1] += f->start[e];
     }
-    /* While filling, each start advances to its end, which is the next expert's start; the shift back follows. */
+    /* The loop advances each start to the expert's end, which is the next expert's start; the shift afterwards restores all
+     * starts. */
     for (int i = 0; i < pairs; i++)
         if (f->expert[i] >= 0)
             f->pair[f->start[f->expert[i]]++] = i;
@@ -138,7 +139,8 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
     if (a->glu == GLU_GELU_TANH)
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_GELU_TANH, gate[i], up[i], 0, 0);
-    else if (a->limit == 0)                             /* outside the loop, which would else compute all forms */
+    else if (a->limit == 0)                             /* branches outside the loops: inside, the compiler would compute all
+                                                         * forms */
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_SILU, gate[i], up[i], 0, 0);
     else if (a->alpha == 0)

@@ -1,5 +1,5 @@
 /* A row is one task. The k-th largest score is found by counting: scores become integers of the same order, and each of four
- * rounds counts eight bits of those that are still in question. */
+ * rounds counts the values of eight bits among the scores that are still candidates. */
 #include "kernels/index.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "kernels/cpu/widen.h"
 #include "kernels/cpu/work.h"
 
-/* Integers in the order of scores; a NaN is the smallest. */
+/* Converts a score to an integer of the same order; a NaN becomes the smallest. */
 static uint32_t order_of(float score)
 {
     uint32_t bits;

@@ -66,8 +66,8 @@ INLINE size_t unit_pair_bytes(enum weight_format format)
 }
 
 /* Processes pairs of inputs `from` .. `to` for `width` vectors of outputs from `lane` on, in `count` chains from `chain` on (0:
- * even). It is strip `number` of `strips` (0: the weights are in a cache) and prefetches `lines` lines per pair. rows, width,
- * chain, count and lines must be constants at each call, so that the arrays become registers. */
+ * even). The call is strip `number` of `strips` (0: the weights are in a cache) and prefetches `lines` lines per pair. rows,
+ * width, chain, count and lines must be constants at each call, so that the arrays become registers. */
 INLINE void strip(enum weight_format format, int rows, int width, int chain, int count, int number, int strips, int lines,
                   const unsigned char *unit, int lane, int from, int to, const float *const *in, float *chains)
 {
@@ -117,8 +117,8 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
                 vector_store(chains + r * ROW_CHAINS + c * ODD + lane + v * LANES, sum[c][r][v]);
 }
 
-/* Computes all sums of these rows, strip after strip. It is turn `turn` of `turns` over the block of weights; one of the turns
- * prefetches what follows. turns is a constant or more than 1; 0: the weights are in a cache. */
+/* Computes all sums of these rows, strip after strip. The call is turn `turn` of `turns` over the block of weights; one of the
+ * turns prefetches the blocks that follow. turns is a constant or more than 1; 0: the weights are in a cache. */
 INLINE void strips(enum weight_format format, int rows, int turn, int turns, int lines, const unsigned char *unit, int from,
                    int to, const float *const *in, float *chains)
 {

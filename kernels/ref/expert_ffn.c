@@ -3,7 +3,7 @@
 #include "kernels/plain/glu.h"
 #include "kernels/ref/ref_internal.h"
 
-/* One expert: its weights, and its biases, which may be NULL. Whether its products convert activations (ref_converts). */
+/* One expert: its weights; its biases, which may be NULL; and whether its products convert activations (ref_converts). */
 struct expert {
     bool converts, down_converts;
     const void *block, *down;
