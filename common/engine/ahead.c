@@ -15,7 +15,7 @@ static int make_room(struct workspace *space, struct err *err)
     if (space->ahead_tokens)
         return 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        device_free(space->device, all[i].buffer);              /* left by a failed attempt */
+        device_free(space->device, all[i].buffer);              /* remains of a failed attempt */
         if (workspace_alloc(space->device, all[i].buffer, rows, all[i].width, sizeof(float), err))
             return -1;
     }
@@ -27,7 +27,8 @@ static int make_room(struct workspace *space, struct err *err)
     return (space->ahead_tokens = mem_alloc((size_t)experts, sizeof(int32_t), err)) ? 0 : -1;
 }
 
-/* Only the ids are downloaded; the caller waits anyway for this layer's routing, and ahead_announce uses them afterwards. */
+/* Queues the prediction. Only the ids are downloaded; the caller waits anyway for this layer's routing, and ahead_announce
+ * uses them afterwards. */
 int ahead_queue(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;

@@ -1,5 +1,5 @@
-/* The answers of a forward for its rows with logits: the logits, the token that the device chooses after each row, or the most
- * likely tokens of each row. The other two are not downloaded. */
+/* The answers of a forward for its rows with logits: the logits, the token that the device chooses after each row, or the
+ * most likely tokens of each row. In the last two cases the logits are not downloaded. */
 #include "common/engine/internal.h"
 #include "kernels/choose.h"
 #include "kernels/top.h"
@@ -27,7 +27,7 @@ int answer_check(const struct pass *pass, struct err *err)
     return 0;
 }
 
-/* Makes room for `count` elements of 4 bytes. */
+/* Enlarges a buffer to `count` elements of 4 bytes, if it is smaller. */
 static int grow(const struct engine *engine, struct buffer *buffer, size_t count, struct err *err)
 {
     if (buffer->bytes >= count * sizeof(float))
@@ -55,7 +55,8 @@ static void upload_positions(const struct pass *pass)
                  (size_t)(position - engine->indices) * sizeof *position);
 }
 
-/* Each text has its own draw. At temperature 0 nothing is drawn, and neighbours are processed together. */
+/* Queues the choice of tokens. Each text has its own draw. At temperature 0 nothing is drawn, and neighbouring texts are
+ * processed together. */
 static int put_choice(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;

@@ -51,8 +51,9 @@ static struct buffer convolved(const struct layer *layer, const struct layer_tex
     return layer_rows_from(alone ? space->attended : space->delta_x, text->first, w->conv);
 }
 
-/* From the output of the convolution and delta_gates of a text's rows to their part of space->attended. Queries and keys are
- * outputs of the convolution, or with RECURRENCE_SCAN the first outputs of delta_gates. */
+/* Runs the recurrence for a text's rows: reads the output of the convolution and delta_gates, and writes the text's part of
+ * space->attended. Queries and keys are outputs of the convolution, or with RECURRENCE_SCAN the first outputs of
+ * delta_gates. */
 static void run_rule(const struct layer *layer, const struct layer_text *text, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
@@ -95,7 +96,7 @@ static void convolve(const struct layer *layer, const struct layer_text *text, c
         .rows = text->rows.rows, .width = w->conv, .taps = d->taps, .in_stride = w->in, .out_stride = w->conv});
 }
 
-/* Norms `width` floats of delta_gates from number `first` on. */
+/* Norms `width` floats of delta_gates, from float `first` on. */
 static void norm_gates(const struct layer *layer, const struct delta_widths *w, int first, int width)
 {
     struct workspace *space = layer->space;
@@ -106,7 +107,7 @@ static void norm_gates(const struct layer *layer, const struct delta_widths *w, 
         .out_stride = w->gates});
 }
 
-/* RECURRENCE_SCAN: computes queries, keys and steps from the output of the convolution. */
+/* Computes queries, keys and steps of RECURRENCE_SCAN from the output of the convolution. */
 static void make_scan(const struct layer *layer, const struct delta_widths *w)
 {
     struct workspace *space = layer->space;
@@ -136,9 +137,10 @@ static void make_gates(const struct layer *layer, const struct delta_widths *w)
                   space->delta_steps, w->steps);
 }
 
-/* delta_in gives q, k, v and z side by side; the short convolution runs over q, k and v. delta_keys stores the keys and decays,
- * delta applies the rule. Without a recurrence, delta_in gives v, z and the gate of v, and the output of the convolution
- * replaces that of the rule. With RECURRENCE_SCAN, delta_in gives v and z. The output projection adds to x. */
+/* Runs a layer with a state. delta_in computes q, k, v and z side by side; the short convolution runs over q, k and v.
+ * delta_keys stores the keys and decays, delta applies the rule. Without a recurrence, delta_in computes v, z and the gate
+ * of v, and the output of the convolution replaces that of the rule. With RECURRENCE_SCAN, delta_in computes v and z. The
+ * output projection is added to x. */
 int layer_delta(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;

@@ -65,7 +65,7 @@ static int alloc_host(struct engine *engine, struct err *err)
     return 0;
 }
 
-/* Refuses a model with a weight format with which the device does not multiply. */
+/* Refuses a model with a weight format for which the device has no products. */
 static int check_formats(const struct engine_setup *setup, struct err *err)
 {
     const struct device_info *info = device_info(setup->device);

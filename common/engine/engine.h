@@ -64,7 +64,7 @@ const struct hparams *engine_hparams(const struct engine *engine);
 const struct engine_setup *engine_config(const struct engine *engine);
 int engine_max_positions(const struct engine *engine);         /* longest sequence: the setup's or the model's limit */
 
-/* The embedding and output matrices on the device, for draft heads without such matrices of their own. */
+/* Returns the embedding and output matrices on the device, for draft heads without such matrices of their own. */
 struct engine_ends {
     struct buffer embed, head, head_bias;        /* MATRIX [vocab][hidden]; head_bias [vocab], or none */
     enum weight_format embed_format, head_format;
@@ -99,8 +99,8 @@ int sequence_keeps(const struct sequence *sequence, int length);
  * must have the same model, device and cache format. */
 int sequence_copy(struct sequence *to, const struct sequence *from, int length, struct err *err);
 
-/* The routed experts of another file: converted from the same weights as the engine's model and of the same shape, but with
- * formats of its own. */
+/* The routed experts of another file of the same shape, converted from the same weights as the engine's model, but in its
+ * own formats. */
 struct experts_copy;
 int experts_copy_open(struct experts_copy **out, struct engine *engine, const char *file, struct err *err);
 void experts_copy_close(struct experts_copy **copy);
@@ -121,7 +121,7 @@ struct forward_part {
 /* How the target chooses a token (kernels/choose.h). */
 struct engine_choice {
     struct sample_filter filter;
-    struct sample_draw draw;             /* except for the position, which is that of the row's next token */
+    struct sample_draw draw;             /* without the position, which is that of the row's next token */
 };
 
 /* Returns whether forwards can return chosen tokens in place of logits, because the device chooses them. */
@@ -135,15 +135,16 @@ struct batch {
     const int32_t *parent;               /* [rows] pending node or -1; NULL: a chain after the newest pending node */
     const int32_t *logit_row;            /* [logit_rows] rows with logits, ascending; NULL: the first logit_rows */
     int logit_rows;
-    const struct engine_choice *choice;  /* the token chosen after each row with logits replaces these; NULL: logits */
-    int best;                            /* likewise, this many of the most likely tokens, up to engine_ranks; 0: logits */
+    const struct engine_choice *choice;  /* replaces logits by the token chosen after each row with logits; NULL: logits */
+    int best;                            /* replaces logits by this many most likely tokens, up to engine_ranks; 0: logits */
     const struct expert_plan *plan;      /* NULL: none */
     const int32_t *forced;               /* [moe][rows][top_k] experts used in place of the router's, with equal weights;
                                           * NULL: none */
     const float *row_weight;             /* [rows] >= 0, for PLAN_PATH: the probability that the row is committed */
     bool want_reconstruction;            /* compute the error caused by a plan; the natural experts are computed, too */
     bool want_scores;                    /* router scores of all experts */
-    bool want_ahead;                     /* what each layer's router chooses on the state of the layer with experts before */
+    bool want_ahead;                     /* each layer's experts as its router chooses them from the state of the previous
+                                          * layer with experts */
     bool want_hidden;                    /* residual stream after each layer, before the final norm */
     const struct feature_request *features;      /* states of all rows, left on the device; NULL: none */
     const struct forward_part *part;     /* NULL: nothing is left out */

@@ -8,8 +8,9 @@
 #include "kernels/route.h"
 
 enum plan_ranking {
-    PLAN_STATIC,         /* given by order[]; a token's result depends on that token alone */
-    PLAN_ROUTER,         /* by the scores of this forward; here and below a token's result depends on its text's other rows */
+    PLAN_STATIC,         /* by order[]; a token's result depends on that token alone */
+    PLAN_ROUTER,         /* by the scores of this forward; for this and the following rankings a token's result depends on
+                          * its text's other rows */
     PLAN_PATH,           /* as PLAN_ROUTER, with each row's scores weighted by batch.row_weight (AcceptMoE, arXiv 2608.02989) */
     PLAN_ORACLE,         /* by the outputs of the naturally routed experts (MoE-Spec eq. 6), all of which are computed */
     PLAN_PRINTED         /* by eq. 6 as printed: all experts contribute to all rows (engine/oracle.h) */

@@ -14,8 +14,8 @@ static struct buffer router_logits(const struct layer *at)
         ? layer_rows_from(at->space->router_logits, at->first, shape->router.experts) : at->routing.score;
 }
 
-/* Returns the router's product, with the norm of its input, which is the layer's (`enters`: not computed yet) or its own. If
- * the layer's norm is not part of it, computes that. */
+/* Returns the router's product, including the norm of its input: the layer's norm (`enters`: not computed yet) or the
+ * router's own. Computes the layer's norm if the product does not include it. */
 static struct norm_linear_args enter_logits(const struct layer *at, bool enters)
 {
     struct workspace *space = at->space;
@@ -104,12 +104,12 @@ static int force_experts(const struct layer *at, struct err *err)
     return 0;
 }
 
-/* The buffer that the feed-forward network adds its output to, and the factor of the output (0: none). */
+/* Return the buffer to which the feed-forward network adds its output, and the factor of the output (0: none). */
 static struct buffer sum_of(const struct workspace *space) { return space->branch.address ? space->branch : space->x; }
 
 static float scale_of(const struct workspace *space) { return space->branch.address ? 0 : space->shape->residual_scale; }
 
-/* The same for routed experts, whose output may be added a layer later. */
+/* Returns the buffer to which routed experts add their output, which may be added to x a layer later. */
 static struct buffer routed_sum_of(const struct workspace *space)
 {
     return space->shortcut.address ? space->shortcut : sum_of(space);
@@ -131,7 +131,7 @@ static struct expert_ffn_args expert_args(const struct layer *at)
         .inner_width = shape->expert_inner, .stop = at->stop};
 }
 
-/* Multiplies what experts read by their weights, where the model does so. */
+/* Multiplies the input of the routed experts by their weights, if the model does so. */
 static void weigh_input(const struct layer *at)
 {
     struct workspace *space = at->space;
@@ -161,8 +161,8 @@ static bool routes_with_experts(const struct layer *at, bool limited)
 }
 
 /* Adds the output of the routed experts to x. With several pieces, processors or processes, the sum is computed after all
- * have run, because a row's experts must be added in a fixed order. route: `ffn` is to be set, and scores and choice are
- * computed with the experts; NULL: they have been computed. */
+ * have run, because a row's experts must be added in a fixed order. route: the rest of an operation that also computes
+ * scores and choice, whose `ffn` is filled in here; NULL: scores and choice have been computed. */
 static int run_experts(const struct layer *at, struct routed_ffn_args *route, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
@@ -277,7 +277,8 @@ static int routed_ffn(const struct layer *at, bool enters, struct err *err)
     return run_experts(at, NULL, err);
 }
 
-/* Runs the block that every row uses: a dense layer's, or the shared experts'. Empty weight: 1; limit: of its gated units. */
+/* Runs the block that every row uses: that of a dense layer, or the shared experts. Empty weight: 1. limit: limit of its
+ * gated units. */
 static int dense_ffn(const struct layer *at, int inner, struct buffer weight, float scale, float limit, struct err *err)
 {
     struct workspace *space = at->space;
@@ -329,7 +330,7 @@ void layer_begin_shortcut(const struct layer *layer)
                                                              .width = space->shape->hidden});
 }
 
-/* Adds what the experts of the layer before have made. */
+/* Adds the output of the previous layer's experts to x. */
 static void end_shortcut(const struct layer *layer)
 {
     struct workspace *space = layer->space;

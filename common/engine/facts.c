@@ -1,4 +1,4 @@
-/* After a forward: downloads its arrays and sorts them by row; counts distinct experts and nominal bytes. */
+/* Collects the results of a forward: downloads its arrays and sorts them by row; counts distinct experts and nominal bytes. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -13,7 +13,7 @@ struct fetched {
     const void *stopped;         /* [STOPPED_MAX][layers][width] values of the layers before the exit of stopped nodes; NULL:
                                   * none */
     int absent;                  /* byte value that fills elements of layers that the forward left out */
-    bool every_layer;            /* all layers; else only MoE layers */
+    bool every_layer;            /* the array has all layers, not only MoE layers */
 };
 
 enum { FETCHED_MAX = 5 };
@@ -32,7 +32,7 @@ static int next_layer(const struct pass *pass, const struct fetched *array, int 
     return n;
 }
 
-/* Transposes an array that has arrived. Rows that resume at a later layer have no elements in the layers before; these come
+/* Transposes a downloaded array. Rows that resume at a later layer have no elements for earlier layers; these are copied
  * from their stopped nodes. */
 static void turn(const struct pass *pass, const struct fetched *array, const char *landed)
 {
@@ -65,8 +65,8 @@ static int make_landing(struct engine *engine, size_t bytes, struct err *err)
     return device_alloc_shared(engine->device, bytes > room ? bytes : room, &engine->landing, err);
 }
 
-/* Downloads the logits, or what replaces them, and the arrays, with a single wait for all copies. Logits stay where they
- * arrive. */
+/* Downloads the logits, or the answers that replace them, and the arrays, with a single wait for all copies. Logits stay
+ * where they are downloaded to. */
 static int fetch(const struct pass *pass, const struct fetched *array, int count, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -177,13 +177,14 @@ static int64_t state_bytes(const struct hparams *shape, int64_t cached)
     return (values * d->key_dim + tokens * (w.keys + values + w.steps)) * (int64_t)sizeof(float);
 }
 
-/* Keys, values and states that the rows of a text see in layer n. */
+/* Returns the bytes of keys, values and states that the rows of a text read in layer n. */
 static int64_t seen_bytes(const struct pass *pass, int n, int rows, int64_t cached)
 {
     const struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
     const struct index_shape *index = &shape->index;
-    if (index->heads && cached > index->top_k) {        /* chosen positions of all heads, and the keys of all positions */
+    if (index->heads && cached > index->top_k) {        /* keys and values of the chosen positions, and the indexer's keys of
+                                                         * all positions */
         const struct layer_attention own = hparams_attention(shape, n);
         const int64_t chosen = (int64_t)index->top_k * own.kv_heads * (own.head_dim + own.value_dim);
         return (chosen + (shape->layer[n].shares_index ? 0 : cached * index->dim)) * (int64_t)cache_size(engine->setup.cache);
@@ -203,7 +204,7 @@ static int first_layer(const struct pass *pass)
     return first;
 }
 
-/* A layer is read if any row runs it. */
+/* Returns the bytes of weights that a forward reads. A layer is read if any row runs it. */
 static int64_t weight_bytes(const struct pass *pass)
 {
     const struct engine *engine = pass->engine;
@@ -241,7 +242,7 @@ static int64_t share_of(const struct pass *pass, const struct pass_text *text, i
     return weights * (text->first + text->rows) / pass->rows - weights * text->first / pass->rows;
 }
 
-/* Counts, for each text and MoE layer, the experts that ran for its rows and for those of no other text. */
+/* Counts, for each text and MoE layer, the experts that ran for this text's rows and for no other text. */
 static void count_only(const struct pass *pass)
 {
     struct engine *engine = pass->engine;
@@ -270,7 +271,7 @@ static void count_only(const struct pass *pass)
     }
 }
 
-/* out[i] becomes what text i has of `all`. */
+/* Sets *out to the part of `all` that belongs to text i. */
 static void fill_text(const struct pass *pass, int i, const struct forward *all, int64_t weights, int first_logit,
                       struct forward *out)
 {
@@ -310,7 +311,7 @@ static void fill_text(const struct pass *pass, int i, const struct forward *all,
     *out = own;
 }
 
-/* Leaves the scores of experts that have weights: [rows][moe][experts]. */
+/* Removes the scores of zero experts, which have no weights: [rows][moe][experts] remain. */
 static void drop_zero_scores(struct engine *engine, int rows)
 {
     const size_t experts = (size_t)engine->shape->router.experts, all = (size_t)hparams_choices(engine->shape);

@@ -107,7 +107,7 @@ static struct layer_next next_layer(const struct pass *pass, int n)
     return (struct layer_next){0};
 }
 
-/* Rows that a pass of one text has at the moment may be fewer than its text's. */
+/* Returns the part of text i in a layer. In a pass of one text, `rows` may currently be fewer than the text's. */
 static struct layer_text text_at(const struct pass *pass, const struct layer_rows *rows, int i, int n)
 {
     const struct engine *engine = pass->engine;
@@ -123,7 +123,8 @@ static struct layer_text text_at(const struct pass *pass, const struct layer_row
     return at;
 }
 
-/* Forecasts are not sent to the source from which this forward reads, unless a part is left out (a self-draft). */
+/* Returns the arguments of layer n. Forecasts are not sent to the source from which this forward reads, unless a part is
+ * left out (a self-draft). */
 static struct layer layer_at(const struct pass *pass, const struct layer_rows *rows, int n, int moe)
 {
     struct engine *engine = pass->engine;
@@ -173,7 +174,7 @@ static void keep(const struct pass *pass, int first, int rows, struct buffer out
         .count = rows, .width = hidden});
 }
 
-/* Where feature number i of a text's rows is: each text has its own [count][rows][hidden], one after another. */
+/* Returns the place of feature number i of a text's rows: each text has its own [count][rows][hidden], one after another. */
 static struct buffer feature_at(const struct pass *pass, const struct pass_text *text, int i)
 {
     const int row = text->first * pass->batch->features->count + i * text->rows;
@@ -220,7 +221,7 @@ static void keep_final(const struct pass *pass)
         }
 }
 
-/* Computes the logits of the requested rows; of several processes each computes a part of the vocabulary. */
+/* Computes the logits of the requested rows; if several processes share the model, each computes a part of the vocabulary. */
 static int head(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -278,8 +279,8 @@ static int forecast_forced_experts(const struct pass *pass, struct err *err)
     return 0;
 }
 
-/* Allocates the experts that routers choose ahead; the first layer has no earlier state. The last layer's pointer is past the
- * end and never written to. */
+/* Allocates the predictions of the routers; the first layer has no previous state. The last layer's pointer is past the end
+ * and never written to. */
 static int ahead_begin(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -361,7 +362,7 @@ int forward_put(const struct pass *pass, struct err *err)
         const bool some = rows.rows < pass->rows;
         if (pass->resumes && resume_join(pass, n, &rows, err))
             return -1;
-        if (some && rows.rows == pass->rows)                    /* x now has layer n - 1 of all rows */
+        if (some && rows.rows == pass->rows)                    /* x now contains the output of layer n - 1 for all rows */
             keep_layer(pass, n - 1);
         if (forward_layer(pass, &rows, n, moe, err))
             return -1;
@@ -413,7 +414,7 @@ void forward_begin_experts(const struct pass *pass, enum occasion occasion, int 
         second_begin(setup->second, forward);
 }
 
-/* Restores what tree_append and the layers have changed, after a failure: pending nodes, recurrent states, stopped nodes. */
+/* After a failure, restores what tree_append and the layers have changed: pending nodes, recurrent states, stopped nodes. */
 static void undo(const struct pass *pass)
 {
     for (int i = 0; i < pass->texts; i++) {

@@ -1,5 +1,6 @@
-/* Sparse attention (DeepSeek-V3.2): an indexer with heads of its own chooses the positions that a row attends to. Its keys lie
- * in the KV cache as one more head, as wide as the others. It uses the first index.dim floats of its keys, and no values. */
+/* Sparse attention (DeepSeek-V3.2): an indexer with heads of its own chooses the positions that a row attends to. Its keys
+ * are stored in the KV cache as one more head of the same width. It uses the first index.dim floats of its keys, and no
+ * values. */
 #include "common/engine/indexer.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@ static bool has_indexer(const struct layer *layer)
     return shape->index.heads && !shape->layer[layer->number].shares_index;
 }
 
-/* Returns the part of keys or values that follows those of attention's heads. */
+/* Returns the part of the keys or values of the cache after those of attention's heads. */
 static struct buffer after_heads(const struct layer *layer, struct buffer all, const struct layer_cache *cache, int width)
 {
     const uint64_t heads = (uint64_t)layer->space->shape->attention.heads;
@@ -32,7 +33,7 @@ void indexer_keys(const struct layer *layer)
     const struct hparams *shape = space->shape;
     const struct layer_weights *weights = layer->weights;
     const int dim = shape->index.dim, width = shape->index.heads * dim, head_dim = shape->attention.head_dim;
-    const int stride = head_dim + shape->attention.value_dim;       /* of space->index_k, whose last floats are not values */
+    const int stride = head_dim + shape->attention.value_dim;       /* of space->index_k; its last floats stand in for values */
     const struct buffer none = {0, 0};
     if (!has_indexer(layer))
         return;
@@ -62,7 +63,7 @@ void indexer_keys(const struct layer *layer)
     }
 }
 
-/* The text's part of the buffers that hold what was chosen. */
+/* Returns the text's rows with its part of the buffers of chosen positions. */
 static struct layer_rows chosen_rows(const struct layer *layer, const struct layer_text *text)
 {
     const struct workspace *space = layer->space;

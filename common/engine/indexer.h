@@ -10,8 +10,8 @@ void indexer_keys(const struct layer *layer);
 /* Allocates scores for sequences of up to `positions` positions. */
 int indexer_cover(struct workspace *space, int positions, struct err *err);
 
-/* Returns the rows of a text with what they attend to: what the layer's indexer chooses; in a layer that shares it, what the
- * layer before has chosen; everything if the text is short. */
+/* Returns the rows of a text with the positions that they attend to: those that the layer's indexer chooses; in a layer
+ * without its own indexer, those chosen in the previous layer; all positions if the text is short. */
 struct layer_rows indexer_rows(const struct layer *layer, const struct layer_text *text);
 
 #endif

@@ -6,14 +6,16 @@
 #include "common/engine/layer.h"
 #include "common/engine/rope.h"
 
-/* Scratch of forwards that several texts share, made when first needed (shared.c). */
+/* Scratch of forwards that several texts share, allocated when first needed (shared.c). */
 struct shared {
     struct pass_text *text;                          /* [max_rows] */
-    int32_t *token, *logit_row;                      /* [max_rows] of all texts */
-    float *row_weight;                               /* [max_rows] of all texts */
-    int32_t *forced;                                 /* [moe][max_rows][top_k] of all texts; NULL until they have one */
-    int32_t *distinct;                               /* [max_rows][3][moe] of each text: wanted, loaded, loaded for it only */
-    int32_t *user;                                   /* [experts] scratch: the text that an expert ran for */
+    int32_t *token, *logit_row;                      /* [max_rows] for the rows of all texts */
+    float *row_weight;                               /* [max_rows] for the rows of all texts */
+    int32_t *forced;                                 /* [moe][max_rows][top_k] for all texts; NULL until texts have forced
+                                                      * experts */
+    int32_t *distinct;                               /* [max_rows][3][moe] distinct experts of each text: wanted, loaded,
+                                                      * loaded for it only */
+    int32_t *user;                                   /* [experts] scratch: the text for which an expert ran */
 };
 
 /* Arrays of the device for answers that replace logits, allocated on first use (answer.c). */
@@ -32,17 +34,17 @@ struct engine {
     const struct device_ops *ops;
     struct queue *queue;
     struct weights *weights;
-    int piece_rows, slab_rows;                       /* of engine_prompt; slab_rows 0: no slabs. setup.max_rows is at least
-                                                      * both */
+    int piece_rows, slab_rows;                       /* maximum rows of a piece and of a slab in engine_prompt; slab_rows 0:
+                                                      * no slabs. setup.max_rows is at least both */
     int moe_layers, max_positions;
 
     /* On the device. */
     struct workspace space;
-    struct rope_positions rope, other_rope;          /* other_rope: of layers of the second kind */
-    struct rope_positions still_scale;               /* scales of queries of layers without positions, if there are such */
+    struct rope_positions rope, other_rope;          /* other_rope: for layers of the second kind */
+    struct rope_positions still_scale;               /* scales of queries in layers without positions, if there are any */
     struct row_table row;                            /* for max_rows rows */
     struct recurrent_table recurrent;                /* the same for layers with a state */
-    struct layer_text *layer_text;                   /* [texts of a forward], of the current layer */
+    struct layer_text *layer_text;                   /* [texts of a forward] for the current layer */
     size_t layer_text_room;
     struct shared shared;
     struct buffer token, logit_row, every_row;       /* i32 */
@@ -89,25 +91,26 @@ struct sequence {
     struct stopped *stopped;                         /* allocated on first use */
 };
 
-/* One text's part of a forward. */
+/* The part of one text in a forward. */
 struct pass_text {
     struct sequence *sequence;
     const struct batch *batch;
-    int first, rows;                                 /* its rows among all */
+    int first, rows;                                 /* index of its first row among all rows; number of its rows */
     int longest;                                     /* maximum positions that a row attends to; 0: only the device knows */
-    int pending, stopped;                            /* of the sequence, before it */
+    int pending, stopped;                            /* nodes of the sequence before this forward */
 };
 
 /* State of one forward that its functions share. */
 struct pass {
     struct engine *engine;
-    struct sequence *sequence;                       /* of the first text */
-    const struct batch *batch;                       /* of all rows; parents, and what is not of all rows, are the texts' own */
-    struct pass_text *text;                          /* [texts] one at least */
+    struct sequence *sequence;                       /* sequence of the first text */
+    const struct batch *batch;                       /* batch of all rows; parents and per-text options are in the texts' own
+                                                      * batches */
+    struct pass_text *text;                          /* [texts] at least one */
     int texts;
-    int rows;                                        /* of all texts */
-    bool slab;                                       /* its rows are a slab (kernels/linear.h) */
-    bool prompt;                                     /* its rows are a piece of a prompt */
+    int rows;                                        /* rows of all texts */
+    bool slab;                                       /* the rows are a slab (kernels/linear.h) */
+    bool prompt;                                     /* the rows are a piece of a prompt */
     bool resumes;                                    /* some rows resume from stopped nodes: engine->from */
 };
 
@@ -115,7 +118,7 @@ struct pass {
 enum { SPAN_ROWS = 4096, SPAN_PIECES = 64 };
 
 struct span {
-    int pieces, rows;                                /* rows: of all pieces */
+    int pieces, rows;                                /* rows: total of all pieces */
     int piece_rows[SPAN_PIECES];
     bool slab[SPAN_PIECES];
     bool every, last;                                /* logits of every row; logits of the last row of the last piece */
@@ -148,22 +151,22 @@ enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
 void forward_begin_experts(const struct pass *pass, enum occasion occasion, int rows);
 
 /* Runs one whole forward; out [texts]. On failure sequences are unchanged, except that batch.resume may have dropped pending
- * nodes. _run: of one text. */
+ * nodes. forward_run runs a forward of one text. */
 int forward_pass(struct pass *pass, enum occasion occasion, struct forward *out, struct err *err);
 int forward_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
                 struct forward *out, struct err *err);
 void shared_free(struct engine *engine);
 
 /* span.c: runs several pieces of a prompt layer by layer: all pieces run a layer before any runs the next one, so that an
- * expert is read once for all of them. batch: that of the first piece, with its options; piece i has rows[i] tokens and is a
- * slab if slab[i]. Commits the pieces; `each` as in engine_prompt. On failure the sequence is unchanged, or ends with a
- * piece that `each` refused. */
+ * expert is read once for all of them. batch: the first piece's, with its options; piece i has rows[i] tokens and is a slab
+ * if slab[i]. Commits the pieces; `each` as in engine_prompt. On failure the sequence is unchanged, or ends with a piece
+ * that `each` refused. */
 int span_run(struct engine *engine, struct sequence *sequence, const struct batch *batch, const struct span *span,
              engine_piece_function *each, void *context, struct forward *out, struct err *err);
 
-/* oracle.c: contributions of each routed expert to each row. _contributions computes and stores those of the natural routing,
- * the layer's current one; _mask chooses experts by them; _compare compares the natural result with that of the layer's routing
- * by then. */
+/* oracle.c: contributions of each routed expert to each row. _contributions computes and stores those of the natural
+ * routing, which must be the layer's current one; _mask chooses experts by them; _compare compares the natural result with
+ * the result of the layer's routing at that time. */
 int oracle_contributions(const struct layer *at, struct err *err);
 int oracle_mask(const struct layer *at, int budget, struct err *err);
 int oracle_compare(const struct layer *at, float *error, struct err *err);
@@ -177,11 +180,11 @@ int ahead_announce(const struct layer *at, struct err *err);
  * oracle_contributions. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 
-/* Used by both: out [count][hidden] = weight[i] times the output of expert[i] for row[i]. At most oracle_pairs pairs at
- * once; oracle_alloc allocates the memory. */
+/* Used by both oracles: out [count][hidden] = weight[i] times the output of expert[i] for row[i], for at most oracle_pairs
+ * pairs at once. */
 struct apart_rows {
-    struct buffer row, expert, weight;               /* [count] i32, i32, f32 */
-    const int32_t *ids;                              /* expert on the host; NULL: not known there */
+    struct buffer row, expert, weight;               /* row i32, expert i32, weight f32 [count] */
+    const int32_t *ids;                              /* `expert` on the host; NULL: not known there */
     int count;
 };
 
@@ -211,9 +214,9 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached);
 /* facts.c: downloads the results of the forward and fills out [texts]. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err);
 
-/* answer.c: logits, or what replaces them. _check checks the request; _put queues what computes it once the logits are
- * queued, and returns how many buffers part[ANSWER_PARTS] are to be downloaded, one after another (-1: failure); _set refers
- * to them where they have landed. _free frees the buffers. */
+/* answer.c: logits, or the answers that replace them. _check checks the request; _put queues the computation after that of
+ * the logits, and returns how many buffers part[ANSWER_PARTS] are to be downloaded, one after another (-1: failure); _set
+ * points to the downloaded answers. _free frees the buffers. */
 int answer_check(const struct pass *pass, struct err *err);
 int answer_put(const struct pass *pass, struct buffer *part, struct err *err);
 void answer_set(const struct pass *pass, const char *landed, struct forward *out);
@@ -223,6 +226,6 @@ void answer_free(struct engine *engine);
  * similar. */
 bool experts_alike(const struct model *model, const struct model *other);
 struct layer_experts experts_copy_layer(const struct experts_copy *copy, int n);
-int64_t experts_copy_bytes(const struct experts_copy *copy);         /* of one expert, averaged over layers */
+int64_t experts_copy_bytes(const struct experts_copy *copy);         /* bytes of one expert, averaged over layers */
 
 #endif

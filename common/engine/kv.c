@@ -224,7 +224,7 @@ int row_table_end(struct row_table *table, struct err *err)
     return 0;
 }
 
-/* `count` numbers from number `first` on. */
+/* Returns the `count` numbers from number `first` on. */
 static struct buffer part(struct buffer all, int first, int count)
 {
     return buffer_part(all, (uint64_t)first * sizeof(int32_t), (uint64_t)count * sizeof(int32_t));

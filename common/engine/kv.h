@@ -13,8 +13,8 @@
 
 struct kv_shape {
     int layers, kv_heads, head_dim, value_dim;
-    const struct hparams *model;                     /* its layers determine the last three members, each for itself, or have
-                                                      * a state and no keys and values; NULL: all layers are equal */
+    const struct hparams *model;                     /* its layers have individual last three members, or a state in place of
+                                                      * keys and values; NULL: all layers are equal */
     enum cache_format format;
 };
 
@@ -41,17 +41,17 @@ struct layer_rows {
     bool slab;                           /* the rows are a slab (kernels/linear.h) */
 };
 
-/* Buffers for a struct layer_rows of up to max_rows rows, of one text or of several, one after another. */
+/* Buffers for a struct layer_rows of up to max_rows rows, of one text or of several texts one after another. */
 struct row_table {
     struct device *device;
-    struct layer_rows at;                /* its buffers; rows: how many are written down */
+    struct layer_rows at;                /* the buffers; `rows` is the number of rows added so far */
     int max_rows;
     int32_t *index;                      /* scratch: [4][max_rows + 1] position, slot, prefix, path_start */
     int32_t *path;                       /* scratch */
     size_t path_room, path_used;
 };
 
-/* Returns the bytes of a token's keys and values in one layer that has such, or in all of them. */
+/* Return the bytes of a token's keys and values in one layer, and in all layers that have them. */
 int64_t kv_layer_bytes(const struct hparams *shape, int layer, enum cache_format format);
 int64_t kv_token_bytes(const struct hparams *shape, enum cache_format format);
 
@@ -73,8 +73,8 @@ struct layer_cache kv_layer(const struct kv *kv, int layer);
 int row_table_open(struct row_table *table, struct device *device, int max_rows, struct err *err);
 void row_table_close(struct row_table *table);
 
-/* Uploads positions, slots and paths of nodes: _begin, _add for each text, and _end, which uploads; _fill does this for one
- * text. _part: the rows of one text of several. */
+/* Upload positions, slots and paths of nodes: _begin empties the table, _add adds the rows of a text, and _end uploads them;
+ * _fill does all this for one text. _part returns the rows of one text of several. */
 void row_table_begin(struct row_table *table);
 int row_table_add(struct row_table *table, const struct kv *kv, const int32_t *node, int rows, struct err *err);
 int row_table_end(struct row_table *table, struct err *err);

@@ -1,4 +1,4 @@
-/* The attention half of a layer. Its other half is in experts.c. */
+/* Runs the attention half of a layer. The other half is in experts.c. */
 #include "common/engine/layer.h"
 
 #include "common/engine/indexer.h"
@@ -168,7 +168,7 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
         .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
-/* Returns the multiplication of queries by the scale of their position: a rotation of pairs of floats by no angle. */
+/* Returns the multiplication of queries by the scale of their position, as a rotation of pairs of floats by an angle of 0. */
 static struct rope_args query_scale(const struct layer *layer)
 {
     const struct workspace *space = layer->space;
@@ -253,7 +253,7 @@ static int make_qkv(const struct layer *layer, struct err *err)
     return 0;
 }
 
-/* The same for latent attention (model/hparams.h). */
+/* Computes the same for latent attention (model/hparams.h). */
 static int make_latent_qkv(const struct layer *layer, struct err *err)
 {
     struct workspace *space = layer->space;

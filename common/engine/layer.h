@@ -30,32 +30,34 @@ struct layer_routing {
 struct layer_next {
     int number;
     const struct layer_weights *weights; /* NULL: none */
-    bool forecast;                       /* its choice is a forecast to the source of its experts */
-    int32_t *expert;                     /* [rows][top_k] gets its choice when the queue has been waited for; NULL: scratch */
+    bool forecast;                       /* its choice is a forecast for the source of its experts */
+    int32_t *expert;                     /* [rows][top_k] receives its choice, valid after waiting for the queue; NULL:
+                                          * scratch */
 };
 
-/* The rows of one text: neighbours among those of a forward. */
+/* The rows of one text, which are contiguous among those of a forward. */
 struct layer_text {
-    int first;                           /* of its rows among all */
+    int first;                           /* index of its first row among all rows */
     struct layer_rows rows;
     struct layer_cache cache;
-    struct recurrent_layer recurrent;    /* of a layer with a state */
-    struct recurrent_rows states;        /* its rows' slots, states and paths */
-    const struct expert_plan *plan;      /* the text's own, like that of the layer but for the budget; NULL: none */
+    struct recurrent_layer recurrent;    /* state buffers, in a layer with a state */
+    struct recurrent_rows states;        /* slots, states and paths of its rows */
+    const struct expert_plan *plan;      /* the text's own plan, which differs from the layer's in the budget only; NULL:
+                                          * none */
 };
 
 struct layer {
     struct workspace *space;             /* workspace of the layer's shape; x is input and output */
     int number;                          /* index in shape->layer[], and for the expert source */
     const struct layer_weights *weights;
-    struct layer_experts experts;        /* if it is an MoE layer */
+    struct layer_experts experts;        /* for MoE layers */
     struct buffer reads;                 /* [rows][inputs of qkv] input of attention; none: the norm of x */
-    const struct layer_rows *rows;       /* of all texts: how many, their positions, and whether they are a slab */
-    int first;                           /* of `rows` among those of the workspace */
-    const struct layer_text *text;       /* [texts] one after another */
+    const struct layer_rows *rows;       /* number and positions of the rows of all texts, and whether they are a slab */
+    int first;                           /* index of the first of `rows` in the workspace */
+    const struct layer_text *text;       /* [texts] contiguous, in this order */
     int texts;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
-    struct buffer still_scale;           /* scales of queries without positions; none: not scaled */
+    struct buffer still_scale;           /* scales of queries in layers without positions; none: not scaled */
     struct layer_routing routing;
     const struct expert_plan *plan;      /* NULL: none */
     int moe;                             /* index among the MoE layers */
@@ -67,23 +69,24 @@ struct layer {
     struct peers *peers;                 /* other processes compute some of the experts (peers.h); NULL: none */
     struct peers *divided;               /* processes that divide the outputs of products; NULL: none */
     const int32_t *forced;               /* [rows][top_k] used in place of the router's choice; NULL: none */
-    const struct stop *stop;             /* once it is requested, x may be incomplete; NULL: none */
+    const struct stop *stop;             /* once a stop is requested, x may be incomplete; NULL: none */
     float *reconstruction;               /* receives the error caused by the plan (struct forward); NULL: not requested */
 };
 
-/* Writes the input of attention, or with `ffn` of the feed-forward network, to `out`: a norm of x, or x itself (NORM_AFTER). */
+/* Writes the input of attention, or with `ffn` that of the feed-forward network, to `out`: a norm of x, or x itself
+ * (NORM_AFTER). */
 void layer_enter(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
 
 /* Returns the norm that layer_enter computes. rows 0: layer_enter copies x. */
 struct norm_args layer_enter_norm(const struct layer *layer, const struct layer_weights *weights, bool ffn, struct buffer out);
 
-/* out = the norm of space->branch, plus `add` (none: 0). */
+/* Computes out = the norm of space->branch, plus `add` (none: 0). */
 void layer_norm_branch(const struct layer *layer, struct buffer norm, struct buffer add, struct buffer out);
 
 /* Multiplies x by the scale of the layer, if it has one, after attention and feed-forward network. */
 void layer_scale(const struct layer *layer);
 
-/* x += the norm of space->branch. */
+/* Adds the norm of space->branch to x. */
 void layer_add_branch(const struct layer *layer, struct buffer norm);
 
 /* Add the output of attention, and of the feed-forward network, to x; either may be left out. In parallel layers both read
@@ -98,21 +101,21 @@ struct buffer layer_ahead(const struct layer *layer);
 /* Clears the sum of routed experts that is added a layer later, in layers that have such experts. */
 void layer_begin_shortcut(const struct layer *layer);
 
-/* out = in, rows of in_stride, times `matrix`, plus bias. */
+/* Computes out = `in` (rows of in_stride) times `matrix`, plus bias. */
 void layer_project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
                    struct buffer out, int out_stride);
 
-/* Runs a product; other processes compute parts of its outputs if layer->divided. */
+/* Runs a product; with layer->divided, other processes compute parts of its outputs. */
 int layer_linear(const struct layer *layer, const struct linear_args *args, struct err *err);
-/* The same as layer_project, divided like layer_linear. */
+/* Runs layer_project, divided like layer_linear. */
 int layer_project_divided(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix,
                           struct buffer bias, struct buffer out, int out_stride, struct err *err);
 
-/* The part of each row of a buffer from `first` float on, with the buffer's stride; and the rows from number `first` on. */
+/* Return the part of each row of a buffer from float `first` on, with the buffer's stride; and the rows from row `first` on. */
 struct buffer layer_row_part(struct buffer rows, int first);
 struct buffer layer_rows_from(struct buffer rows, int first, int stride);
 
-/* out = the norm of `rows` rows; _args returns the arguments of that operation. */
+/* Computes out = the norm of `rows` rows; _args returns the arguments of that operation. */
 struct norm_args layer_norm_args(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias,
                                  struct buffer out, int rows);
 void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,

@@ -82,7 +82,7 @@ done:
     return rc;
 }
 
-/* Uploads what is the same in all iterations: a chain has no paths, and all rows have logits. */
+/* Uploads the arguments that are equal in all iterations: a chain has no paths, and all rows have logits. */
 static void upload_chain(struct engine *engine, int rows)
 {
     for (int row = 0; row <= rows; row++)

@@ -23,10 +23,10 @@ struct engine_loop_setup {
     int length;
     struct loop_rules rules;
     struct sample_filter filter;
-    struct sample_draw draw;            /* without the position */
+    struct sample_draw draw;            /* draw, without the position */
 };
 
-struct engine_iteration {               /* arrays are valid until the next one */
+struct engine_iteration {               /* arrays are valid until the next iteration */
     const struct loop_record *record;
     const int32_t *token;               /* [record->rows]; the root first */
     const int32_t *emitted;             /* [record->emitted] */

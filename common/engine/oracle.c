@@ -110,7 +110,7 @@ int oracle_alloc(struct workspace *space, struct err *err)
     size_t pairs = oracle_pairs(space), row = (size_t)shape->hidden * sizeof(float);
     if (space->apart)
         return 0;
-    device_free(space->device, &space->apart_in);     /* left by a failed attempt */
+    device_free(space->device, &space->apart_in);     /* remains of a failed attempt */
     device_free(space->device, &space->apart_out);
     device_free(space->device, &space->apart_row);
     mem_free(&space->apart_index);
@@ -123,7 +123,7 @@ int oracle_alloc(struct workspace *space, struct err *err)
            !(space->apart = mem_alloc(pairs * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
 }
 
-/* Computes one piece. Each row has one slot, initialised with a sum of 0, so its bits do not depend on the piece that
+/* Computes one piece. Each row has one slot, initialised with a sum of 0, so a row's bits do not depend on the piece that
  * contains its expert. */
 static void compute_piece(const struct apart_rows *apart, const struct pieces *pieces)
 {

@@ -14,14 +14,15 @@ struct peers {
     struct peers_link link;
     const struct hparams *shape;
     struct device *device;
-    int32_t *owner;                      /* [moe_layers][experts]; NULL: in turn */
+    int32_t *owner;                      /* [moe_layers][experts]; NULL: experts are assigned in turn */
     uint64_t placement;                  /* hash of `owner` */
     uint64_t tokens;                     /* hash of the tokens of all forwards so far */
-    size_t *cut, *next;                  /* [size + 1] bytes of each process in `outputs`; scratch */
+    size_t *cut, *next;                  /* cut [size + 1]: offset in `outputs` of each process's bytes; next: scratch */
     /* The current layer; arrays grow to the largest one: */
     int pairs;
-    int32_t *ids, *mine;                 /* [pairs] the layer's choice; the same without the experts of other processes */
-    float *outputs;                      /* [pairs][hidden] ordered by owner, and by pair */
+    int32_t *ids, *mine;                 /* [pairs] ids: the layer's choice; mine: the same without the experts of other
+                                          * processes */
+    float *outputs;                      /* [pairs][hidden] ordered by owner, then by pair */
     struct buffer expert;                /* `mine` on the device */
     size_t ids_room, mine_room, outputs_room;
 };
@@ -182,7 +183,8 @@ int peers_mask(struct peers *peers, const struct layer *at, struct buffer *exper
     return 0;
 }
 
-/* Copies outputs between the layer's pairs and `outputs`: with `pack` the own ones from the pairs, else the others' to them. */
+/* Copies outputs between the layer's pairs and `outputs`: with `pack` this process's outputs from the pairs, otherwise those
+ * of the other processes to the pairs. */
 static void copy_outputs(struct peers *peers, const struct layer *at, bool pack)
 {
     const size_t row = (size_t)peers->shape->hidden * sizeof(float);
@@ -199,7 +201,7 @@ static void copy_outputs(struct peers *peers, const struct layer *at, bool pack)
     }
 }
 
-/* Computes which part of `outputs` each process has. */
+/* Computes the range of `outputs` that each process fills. */
 static void cut_outputs(struct peers *peers, const struct layer *at)
 {
     const size_t row = (size_t)peers->shape->hidden * sizeof(float);
@@ -240,14 +242,14 @@ int peers_part(const struct peers *peers, const struct matrix *matrix, struct ma
     return first;
 }
 
-/* Rows whose columns are computed by all processes, in multiples of `unit` (expert_part_first). */
+/* Rows whose columns are divided among all processes, in multiples of `unit` (expert_part_first). */
 struct columns {
     struct buffer rows;
     int count, width, stride, unit;
 };
 
-/* Copies columns between the rows and peers->outputs, which stores [rows][columns of the process] of one process after another.
- * pack: copies this process's columns from the rows; else copies those of the other processes to them. */
+/* Copies columns between the rows and peers->outputs, which stores [rows][columns of the process] for one process after
+ * another. pack: copies this process's columns from the rows; otherwise copies those of the other processes to the rows. */
 static void copy_columns(struct peers *peers, const struct columns *of, bool pack)
 {
     float *rows = (float *)(uintptr_t)of->rows.address;

@@ -1,4 +1,4 @@
-/* A model over processes: several processes run the same forwards, and divide the work in one of two ways.
+/* Runs a model over processes: several processes run the same forwards, and divide the work in one of two ways.
  *
  * WHOLE EXPERTS: each process computes the routed experts that it owns, and receives the outputs of the other experts from
  * their owners. For one layer of one forward:
@@ -11,12 +11,11 @@
  *
  * OUTPUTS (peers_link.divides): each process computes a part of the outputs of every large product: of the matrices of
  * attention (peers_linear), and of both products of each expert and of dense networks (peers_ffn), and receives the other
- * parts. All processes then have the same work whatever experts are chosen, for two collectives for the experts and two for
- * attention. Small matrices are computed by all, and of small experts each process owns whole ones.
+ * parts. All processes then have the same work whatever experts are chosen; this costs two collectives for the experts and
+ * two for attention. Every process computes small matrices itself; one process owns each small expert as a whole.
  *
  * In both ways the output head is divided: each process computes the logits of its part of the vocabulary (peers_part), and
- * receives the others (peers_gather). Each output of a product is computed by one process as a whole, so its bits do not
- * change.
+ * receives the others (peers_gather). One process computes each output of a product completely, so its bits do not change.
  *
  * Every process must run the same forwards with the same rows in the same order. The caller transports the messages. All
  * calls must come from one thread. Engines with the same expert source may share the peers, one forward at a time. */
@@ -37,8 +36,8 @@ struct peers_link {
     int rank, size, here;               /* here: processes on this host, this one included */
     bool divides;                       /* outputs are divided, not whole experts */
     uint64_t min_bytes;                 /* bytes of the smallest matrix or expert that is divided */
-    /* All-gather: process r has the bytes cut[r] .. cut[r + 1] of data; afterwards each has all. fingerprint: of what the
-     * processes do; fails before data are exchanged if it is not the same in all processes. */
+    /* All-gather: process r provides the bytes cut[r] .. cut[r + 1] - 1 of data; afterwards every process has all bytes.
+     * fingerprint: describes the work of a process; the call fails before data are exchanged if the fingerprints differ. */
     int (*share)(void *context, uint64_t fingerprint, void *data, const size_t *cut, struct err *err);
     /* Copies the bytes of process 0 to all processes. */
     int (*broadcast)(void *context, void *data, size_t bytes, struct err *err);
@@ -61,16 +60,17 @@ void peers_begin(struct peers *peers, const int32_t *token, int rows);
 bool peers_own_experts(const struct peers *peers, uint64_t bytes);
 /* Returns whether the processes divide products of a matrix or an expert of this size. peers NULL: no. */
 bool peers_divides(const struct peers *peers, uint64_t bytes);
-/* The same as the operations `linear` and `expert_ffn` without parts, each process computing a part of the outputs. */
+/* Runs the operations `linear` and `expert_ffn` without parts; each process computes a part of the outputs. */
 int peers_linear(struct peers *peers, const struct workspace *space, const struct linear_args *args, struct err *err);
 int peers_ffn(struct peers *peers, const struct workspace *space, const struct expert_ffn_args *args, struct err *err);
 
 /* Sets *expert to a buffer with the layer's choice [rows][top_k], in which the experts of other processes are -1. */
 int peers_mask(struct peers *peers, const struct layer *at, struct buffer *expert, struct err *err);
-/* Adds the outputs of the other processes' experts to space->partial, where those of the own experts are. */
+/* Copies the outputs of the other processes' experts to space->partial, which contains those of this process's experts. */
 int peers_join(struct peers *peers, const struct layer *at, struct err *err);
 
-/* Sets *part to this process's outputs of a matrix, whole units (kernels/formats.h), or none. Returns the first output. */
+/* Sets *part to the rows of a matrix that this process computes, in whole units (kernels/formats.h); there may be none.
+ * Returns its first output. */
 int peers_part(const struct peers *peers, const struct matrix *matrix, struct matrix *part);
 /* Completes out [rows][outputs]: each process has computed its own columns (peers_part). Waits for the queue. */
 int peers_gather(struct peers *peers, struct buffer out, int rows, int outputs, struct err *err);

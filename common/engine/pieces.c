@@ -59,7 +59,7 @@ static int make_room(struct workspace *space, struct err *err)
     const size_t slots = (size_t)space->rows * (size_t)space->shape->router.top_k;
     if (space->piece_ids)
         return 0;
-    device_free(space->device, &space->piece_expert);        /* left by a failed attempt */
+    device_free(space->device, &space->piece_expert);        /* remains of a failed attempt */
     return device_alloc(space->device, slots * sizeof(int32_t), &space->piece_expert, err) ||
            !(space->piece_ids = mem_alloc(slots, sizeof(int32_t), err)) ? -1 : 0;
 }

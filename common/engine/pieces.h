@@ -15,7 +15,7 @@
 struct pieces {
     const struct layer *at;
     struct expert_union wanted;
-    const int32_t *ids;                  /* [count] on the host; NULL: the source is fixed */
+    const int32_t *ids;                  /* [count] on the host; NULL: the source is fixed, so they are not needed */
     struct buffer all_ids;               /* [count] i32 on the device */
     int count;
     bool begun, announced;               /* the wanted experts were passed to the source, and to forecast_to */
@@ -23,18 +23,18 @@ struct pieces {
     int all;                             /* number of experts, including those of `second` */
     /* The current piece: */
     struct buffer expert, table;
-    bool whole;                          /* it contains all experts: there is one piece */
+    bool whole;                          /* the piece contains all experts, so it is the only one */
 };
 
 /* Begins a layer. expert: [count] i32 on the device, -1 or an expert; ids: the same on the host, NULL: not known there.
- * second: computes a part of them (second.h); NULL: none. */
+ * second: computes some of the experts (second.h); NULL: none. */
 int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer expert, const int32_t *ids, int count,
                  struct second *second, struct err *err);
-/* Lists the distinct experts among ids [count], ascending, with the number of tokens of each: expert, tokens [experts]; -1
- * means none. Returns their number. */
+/* Lists the distinct experts among ids [count], ascending, in expert[experts], and the number of tokens of each in
+ * tokens[experts]; an id of -1 means none. Returns the number of distinct experts. */
 int distinct_experts(const int32_t *ids, int count, int experts, int32_t *expert, int32_t *tokens);
 
-/* Returns whether pieces remain; pieces_next waits for the next one, pieces_release frees its slots. */
+/* pieces_left returns whether pieces remain; pieces_next waits for the next one; pieces_release frees its slots. */
 bool pieces_left(const struct pieces *pieces);
 int pieces_next(struct pieces *pieces, struct err *err);
 void pieces_release(struct pieces *pieces);

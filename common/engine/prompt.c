@@ -18,8 +18,8 @@ static int run_piece(struct engine *engine, struct sequence *sequence, const str
     return rc;
 }
 
-/* Returns the max rows of a piece. With logits of every row this is a multiple of 64 if the engine takes 64 such rows, so that
- * pieces begin at multiples of 64 tokens, whatever drafts and concurrent texts the engine was opened for. */
+/* Returns the maximum rows of a piece. With logits of every row this is a multiple of 64 if the engine accepts 64 such rows,
+ * so that pieces begin at multiples of 64 tokens, whatever drafts and concurrent texts the engine was opened for. */
 static int max_piece_rows(const struct engine *engine, bool every)
 {
     enum { MULTIPLE = 64 };
@@ -40,7 +40,8 @@ static int piece_rows(const struct engine *engine, bool every, int position, int
     return rows < end - position ? rows : end - position;
 }
 
-/* Returns whether pieces run in spans. Scores and hidden states would have to be kept for all layers and rows. */
+/* Returns whether pieces run in spans. With scores or hidden states they do not, because these would have to be kept for all
+ * layers and rows. */
 static bool spans(const struct engine *engine, const struct batch *batch)
 {
     const struct expert_source *experts = engine->setup.experts;

@@ -180,7 +180,7 @@ static void mark_all(struct recurrent *r)
         mark(r, r->held.tail, r->held.tail_count);
 }
 
-/* Returns a node, or a token by its negative index from the end (-1: the last). NULL: not kept, or none. */
+/* Returns a pending node, or a token by its negative index from the end (-1: the last). NULL: not kept, or none. */
 static struct recurrent_node *at(struct recurrent *r, int number)
 {
     if (number >= 0)
@@ -216,14 +216,15 @@ void recurrent_table_close(struct recurrent_table *table)
     mem_free(&table->value);
 }
 
-/* A buffer of i32 from number `first` on. */
+/* Returns the part of a buffer of i32 from number `first` on. */
 static struct buffer numbers_from(struct buffer all, int64_t first)
 {
     const uint64_t offset = (uint64_t)first * sizeof(int32_t);
     return buffer_part(all, offset, all.bytes - offset);
 }
 
-/* Paths count from the beginning of the text's own part; so their starts are one more than its rows. */
+/* Returns the part of the table for a text's rows. Paths count from the beginning of this part, so there is one more path
+ * start per text than rows. */
 struct recurrent_rows recurrent_table_part(const struct recurrent_table *table, const struct hparams *shape, int first,
                                            int text)
 {

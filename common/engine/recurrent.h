@@ -21,7 +21,7 @@ struct recurrent_node {
 };
 
 struct recurrent_plan {
-    int length, pending;                             /* as in the KV cache; `tail` has the last tokens */
+    int length, pending;                             /* as in the KV cache; `tail` contains the last tokens */
     int tail_count;
     struct recurrent_node tail[RECURRENT_TAIL];
 };
@@ -37,10 +37,10 @@ struct recurrent {
     int layers, slots, states;                       /* number of layers with a state; capacities, which grow */
     struct recurrent_layer *layer;                   /* [layers of the shape] */
     struct recurrent_plan now, held;                 /* held: saved for recurrent_rewind; length -1: nothing saved */
-    struct recurrent_node *node;                     /* [node_room] pending nodes */
+    struct recurrent_node *node;                     /* [node_room] by pending node */
     size_t node_room;
     bool *slot_used, *state_used;                    /* [slots], [states] */
-    int made_count;                                  /* of the last recurrent_fill */
+    int made_count;                                  /* number of entries in `made`, set by the last recurrent_fill */
     int32_t *made;                                   /* nodes, and tokens (negative index from the end, -1: the last), whose
                                                       * `after` the forward computes */
     size_t made_room;
@@ -71,7 +71,7 @@ int recurrent_table_open(struct recurrent_table *table, struct device *device, i
                          struct err *err);
 void recurrent_table_close(struct recurrent_table *table);
 
-/* The part of the table for the rows from number `first` on, which are those of text number `text` of a forward. */
+/* Returns the part of the table for the rows from row `first` on, which are those of text number `text` of a forward. */
 struct recurrent_rows recurrent_table_part(const struct recurrent_table *table, const struct hparams *shape, int first,
                                            int text);
 

@@ -27,7 +27,7 @@ struct second {
     struct second_setup setup;
     const struct hparams *shape;
     struct split split;
-    struct cache *cache;                 /* of the device's slots, owned by the experts' source; NULL: none */
+    struct cache *cache;                 /* cache of the device's slots, owned by the experts' source; NULL: none */
     const struct utility_expert *levels; /* [MoE layers * experts], owned by the cache; NULL: its policy has no levels */
     struct device *host;
     struct weights *weights;             /* mapped on the host: biases */
@@ -36,7 +36,7 @@ struct second {
     enum expert_forward forward;
     /* State of the current layer: */
     struct expert_union mine;            /* the host's experts */
-    int pairs;                           /* of the layer: rows times top_k */
+    int pairs;                           /* number of pairs in the layer: rows times top_k */
     bool clean;                          /* all of the device's experts were resident */
     int device_experts;
     double began;                        /* start time of the device's part */
@@ -46,8 +46,8 @@ struct second {
     bool *there;
     const void **address;
     int32_t *level;                      /* [experts] levels before the policy learns from this forward */
-    int32_t *ids, *piece_ids, *index;    /* [pairs]: ids of the layer and of the piece; index of each pair's result for the
-                                          * sum */
+    int32_t *ids, *piece_ids, *index;    /* [pairs] ids: those of the layer; piece_ids: those of the piece; index: place of
+                                          * each pair's result for the sum */
     uint64_t *table;                     /* [experts] */
     size_t ids_room, piece_room, index_room;
     struct buffer states, results;       /* shared: [rows][hidden], [pairs of the host][hidden] */

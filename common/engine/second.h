@@ -25,7 +25,7 @@ struct second;
 struct layer;
 
 struct second_setup {
-    const struct model *model;           /* these three must stay open as long as it */
+    const struct model *model;           /* these three must stay open as long as the second processor */
     struct device *device;               /* the first processor, which has memory of its own */
     struct expert_source *experts;
     struct split_rule rule;
@@ -41,7 +41,7 @@ const struct split_rule *second_rule(const struct second *second);
 /* Returns the remark for streams and notes. */
 const char *second_label(const struct second *second);
 
-/* Begins a forward. second_splits returns whether it is split; other forwards do not use the second processor. */
+/* Begins a forward. second_splits returns whether the forward is split; other forwards do not use the second processor. */
 void second_begin(struct second *second, enum expert_forward forward);
 bool second_splits(const struct second *second);
 
@@ -53,9 +53,10 @@ int second_split(struct second *second, const struct layer *at, const int32_t *i
 int second_start(struct second *second, const struct layer *at, struct err *err);
 /* Returns the buffer for the results of the device's part of this layer: [pairs][hidden]. */
 struct buffer second_partial(const struct second *second);
-/* Called when the device's part is queued. All results are at `out` [pairs][hidden] for operations queued afterwards. */
+/* Adds the host's results; called when the device's part is queued. All results are then at `out` [pairs][hidden] for
+ * operations queued afterwards. */
 int second_finish(struct second *second, const struct layer *at, struct buffer out, struct err *err);
-/* Called if the forward has failed: waits until the thread has finished its piece, if any, and releases its experts. */
+/* Ends a failed forward: waits until the thread has finished its piece, if any, and releases its experts. */
 void second_abandon(struct second *second);
 
 /* Records the time of drafting `tokens` tokens. */
@@ -65,7 +66,7 @@ void second_drafted(struct second *second, double seconds, int tokens);
 struct second_facts {
     struct split_rule rule;
     int layers, K;
-    const int32_t *tau;                  /* threshold of the split; 0: not by levels */
+    const int32_t *tau;                  /* threshold of the split; 0: the split does not use levels */
     const int32_t *device_experts, *host_experts;
     const int32_t *device_pairs, *host_pairs;
     const int32_t *fetches;              /* [layers][K + 1] after the forward, see balance.h; NULL without levels */

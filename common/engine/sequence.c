@@ -103,7 +103,7 @@ static int copy_heads(const struct sequence *to, struct buffer into, const struc
     return 0;
 }
 
-/* Likewise for keys or values of `width` numbers and their scales. */
+/* Copies keys or values of `width` numbers likewise, and their scales. */
 static int copy_rows(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int heads,
                      int width, int length, void *room, struct err *err)
 {

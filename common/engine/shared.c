@@ -46,7 +46,8 @@ static bool is_apart(const struct batch *batch)
     return (!batch->plan || batch->plan->ranking < PLAN_ORACLE) && !batch->part && !batch->want_reconstruction;
 }
 
-/* A plan that ranks by rows is applied to the rows of each text separately, and each text may have its own budget. */
+/* Returns whether two plans can share a forward: a plan that ranks by rows is applied to the rows of each text separately,
+ * and each text may have its own budget. */
 static bool like_plan(const struct expert_plan *a, const struct expert_plan *b)
 {
     return a == b || (a && b && a->ranking == b->ranking && a->mode == b->mode && a->order == b->order &&

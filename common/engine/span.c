@@ -25,7 +25,7 @@ struct work {
     int32_t *every;                     /* [max_rows] 0, 1, ... */
 };
 
-/* The piece that runs. */
+/* State of the piece that runs. */
 struct turn {
     struct batch batch;
     struct pass_text text;

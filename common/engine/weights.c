@@ -158,7 +158,7 @@ static int take_block(struct weights *weights, const struct model *model, const 
     return 0;
 }
 
-/* Reads the factor of the stream after the layer; it is stored on the host. */
+/* Reads the factor that multiplies the residual stream after the layer; it is stored on the host. */
 static int take_scale(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct tensor *tensor = model_tensor(model, err, "layers.%d.scale", n);

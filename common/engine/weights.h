@@ -16,15 +16,15 @@ struct layer_weights {
     struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction, attention_norm_bias,
                   ffn_norm_bias, attention_out_norm, ffn_out_norm, experts_norm, experts_out_norm, shared_out_norm, router_norm,
                   expert_scale;         /* vectors; address 0: none */
-    float scale;                             /* factor of the stream after the layer; 0: none */
+    float scale;                             /* factor of the residual stream after the layer; 0: none */
     struct matrix qkv, out, router;
     struct matrix gate;                      /* gate of attention's output */
-    struct matrix v;                         /* if v has a format of its own; else empty, and v is in qkv */
+    struct matrix v;                         /* values, if v has a format of its own; else empty, and v is in qkv */
     struct buffer v_bias;                    /* the part of qkv_bias for v */
-    struct matrix index_q, index_k, index_weight;    /* of an indexer; empty: the layer has none */
+    struct matrix index_q, index_k, index_weight;    /* for an indexer; empty: the layer has none */
     struct buffer index_k_norm, index_k_norm_bias;
     struct matrix q_a, q, kv_a, kv_b;        /* for latent attention, in place of qkv */
-    struct buffer sinks, router_bias, gate_up_bias, down_bias;   /* the last two contain all routed experts */
+    struct buffer sinks, router_bias, gate_up_bias, down_bias;   /* the last two are those of all routed experts */
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
     struct matrix delta_in, delta_gates, delta_gate, delta_steps;    /* for a layer with a state, whose output is `out` */
@@ -33,8 +33,8 @@ struct layer_weights {
                                               * address */
     enum weight_format dense_format, experts_format;
     enum weight_format dense_down_format, experts_down_format;
-    int64_t attention_bytes, ffn_bytes;      /* of its halves, without routed experts */
-    int64_t expert_bytes;                    /* one of its routed experts; 0: none */
+    int64_t attention_bytes, ffn_bytes;      /* bytes of the layer's halves, without routed experts */
+    int64_t expert_bytes;                    /* bytes of one of its routed experts; 0: none */
 };
 
 struct weights {
@@ -46,7 +46,7 @@ struct weights {
     struct layer_weights *layer;             /* [layers] */
     int64_t taken_bytes;                     /* counter while weights are uploaded */
     int64_t head_bytes;
-    int64_t expert_bytes;                    /* one routed expert, averaged over layers; 0: none */
+    int64_t expert_bytes;                    /* bytes of one routed expert, averaged over layers; 0: none */
 };
 
 /* Maps or uploads all weights of a model. */

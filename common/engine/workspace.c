@@ -30,7 +30,8 @@ static int alloc_delta(struct workspace *space, struct err *err)
                        (d->kind != RECURRENCE_SCAN && alloc(space, &space->delta_beta, d->value_heads, err))) ? -1 : 0;
 }
 
-/* Scores are as many as a sequence has positions: indexer.c allocates them. */
+/* Allocates the buffers of an indexer, except scores, which indexer.c allocates because their number depends on the
+ * sequence. */
 static int alloc_index(struct workspace *space, struct err *err)
 {
     const struct index_shape *index = &space->shape->index;

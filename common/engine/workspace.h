@@ -12,26 +12,26 @@ struct workspace {
     struct queue *queue;
     const struct hparams *shape;
     int rows;
-    int attended_width;                              /* maximum over all layers, as is qkv_width */
-    int qkv_width, spread_width;                     /* qkv_width: with latent attention that of q alone */
+    int attended_width;                              /* maximum over all layers, as for qkv_width */
+    int qkv_width, spread_width;                     /* qkv_width: with latent attention the width of q alone */
     struct buffer x;                                 /* the residual stream */
     struct buffer normed, qkv, attended;
     struct buffer gate;                              /* [rows][heads * value_dim], for gated attention */
     struct buffer delta_in, delta_x, delta_gates, delta_gate, delta_steps, delta_beta;   /* for layers with a state (delta.c) */
     struct buffer branch;                            /* [rows][hidden] output that is normed before it is added to x; none:
-                                                      * it is added at once */
+                                                      * outputs are added to x directly */
     struct buffer beside, router_normed;             /* [rows][hidden], for shared_apart, and for a router with a norm */
-    /* Queries, keys and weights of an indexer (indexer.c); scores of some rows; slots that it has chosen, and where each
-     * row's begin. */
+    /* Queries, keys and weights of an indexer (indexer.c); scores of some rows; the slots chosen for each row, and where
+     * each row's slots begin. */
     struct buffer index_q, index_k, index_weight, index_score, chosen, chosen_start, chosen_prefix;
-    bool has_chosen;                                 /* in the layer before, for all rows */
+    bool has_chosen;                                 /* the indexer of an earlier layer has chosen slots for all rows */
     struct buffer shortcut;                          /* [rows][hidden] output of routed experts that is added a layer later */
     struct buffer zero_weight;                       /* [rows] sum of the weights of zero experts, if there are any */
     struct buffer weighed;                           /* [rows][hidden] input of routed experts, if their weight multiplies it */
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [rows][kv_rank + rotary], [rows][outputs of kv_b] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer operand;                           /* scratch: rows in the operand format of products (operand_bytes) */
-    size_t operand_row;                              /* its bytes per row */
+    size_t operand_row;                              /* bytes of `operand` per row */
     struct buffer router_logits;                     /* [rows][experts], for a sparsemixer */
     struct buffer shared;                            /* [rows] weight of the shared experts, if they have a gate */
     /* On the host, for the current layer: */
@@ -61,7 +61,7 @@ int workspace_reserve(struct workspace *space, size_t operand_row, struct err *e
 int workspace_widen(struct workspace *space, int slots, struct err *err);
 void workspace_free(struct workspace *space);
 
-/* Returns what the routed experts read. */
+/* Returns the input of the routed experts. */
 static inline struct buffer workspace_experts_in(const struct workspace *space)
 {
     return space->weighed.address ? space->weighed : space->normed;
