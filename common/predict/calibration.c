@@ -60,7 +60,7 @@ static int get_file(const json_t *map, const char *model, const struct calibrati
 
 int calibration_read(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err)
 {
-    if (access(path, F_OK) && errno == ENOENT)          /* this run makes it */
+    if (access(path, F_OK) && errno == ENOENT)          /* this run creates the file */
         return 0;
     json_t *map = json_file(path, FILE_LIMIT, "a calibration", err);
     if (!map)
@@ -70,7 +70,7 @@ int calibration_read(const char *path, const char *model, const struct calibrati
     return rc;
 }
 
-/* NULL: no memory. */
+/* Returns the JSON object of an estimator; NULL: out of memory. */
 static json_t *estimator_json(struct estimator *estimator)
 {
     json_t *fits = json_array(), *map = json_pack("{s:f, s:o*}", "seen", estimator->seen, "fits", fits);

@@ -3,8 +3,8 @@
  *
  *     {"calibration": 1, "model": SHA-256, "drafters": {"ngram": {"seen": 310.5, "fits": [[...], ...]}, ...}}
  *
- * with a list for each regression and span of estimator.h: loss, weights, information by rows. Errors: ERR_INPUT with the
- * file's name, one line; another model. */
+ * with a list for each regression and span of estimator.h: loss, weights, information row by row. Errors are ERR_INPUT, one
+ * line with the file's name; a calibration of another model is an error. */
 #ifndef MOE_PREDICT_CALIBRATION_H
 #define MOE_PREDICT_CALIBRATION_H
 
@@ -16,8 +16,8 @@ struct calibration_entry {
     struct estimator *estimator;
 };
 
-/* Replaces the estimators of those drafters that the file has. A file that does not exist changes nothing. model: digest of
- * the weights, "": not known. */
+/* Replaces the estimators of those drafters that the file contains. A missing file changes nothing. model: digest of the
+ * weights, "": unknown. */
 int calibration_read(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err);
 
 int calibration_write(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err);

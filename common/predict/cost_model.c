@@ -40,7 +40,7 @@ static double find_knot(int M, int *knot)
     return fmin(1, (log2(M) - low) / (high - low));
 }
 
-/* Sets the derivatives of the logarithm of the seconds by the knots. */
+/* Sets the derivatives of the logarithm of the seconds with respect to the knots. */
 static void differentiate_knots(double slope[COST_STATES], int M)
 {
     int knot;
@@ -100,7 +100,8 @@ static void observe(struct cost_model *model, double growth, double rows, int M,
     for (int i = 0; i < model->states; i++)
         variance += slope[i] * cross[i];
     const double limit = bends ? fmax(surprise_max, sqrt(variance)) : surprise_max;
-    surprise = fmax(-limit, fmin(limit, surprise));             /* one slow iteration is not a slow machine */
+    surprise = fmax(-limit, fmin(limit, surprise));             /* a single slow iteration does not mean that the machine is
+                                                                 * slow */
     for (int i = 0; i < model->states; i++) {
         model->state[i] += cross[i] / variance * surprise;
         for (int j = 0; j < model->states; j++)

@@ -16,27 +16,27 @@
 
 #include <stdbool.h>
 
-/* The growth by a row before it was measured. */
+/* Growth per row before the first measurement. */
 #define COST_ROW 0.03
 
 enum { COST_LEVEL, COST_STEEPNESS, COST_ROWS, COST_KNOT, COST_KNOTS = 17, COST_STATES = COST_KNOT + COST_KNOTS };
 
 struct cost_model {
     bool begun;                         /* an iteration was observed */
-    int states;                         /* without knots COST_KNOT */
+    int states;                         /* number of states; without knots COST_KNOT */
     bool falls;                         /* the bend may fall, and be negative */
     int max_tokens;                     /* the largest M of cost_model_observe_tokens */
     double state[COST_STATES];          /* logarithms of level, steepness and row; the bend at each knot */
     double covariance[COST_STATES][COST_STATES];
-    double noise, drift[COST_STATES];   /* variances: of one observation; added with each iteration */
-    double max;                         /* that the variance of the steepness may become */
+    double noise, drift[COST_STATES];   /* variances: noise of one observation; drift added in each iteration */
+    double max;                         /* upper limit of the variance of the steepness */
 };
 
 /* uncertainty: standard deviation of the logarithm of the steepness (its first value: `steepness`). */
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty);
 
-/* deviation: standard deviation of the bend at M = 2. falls: it may fall, because the growth may be wrong in both directions.
- * Must be called before any observation. */
+/* deviation: standard deviation of the bend at M = 2. falls: the bend may fall, because the growth may be wrong in both
+ * directions. Must be called before any observation. */
 void cost_model_let_bend(struct cost_model *model, double deviation, bool falls);
 
 void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds);
@@ -51,7 +51,7 @@ double cost_model_doubt(const struct cost_model *model);                      /*
 
 double cost_model_bend(const struct cost_model *model, int M);
 
-/* Standard deviation of the logarithm of the seconds that growth and rows add to a forward. */
+/* Returns the standard deviation of the logarithm of the seconds that growth and rows add to a forward. */
 double cost_model_doubt_of(const struct cost_model *model, double growth, double rows);
 
 #endif

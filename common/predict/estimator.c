@@ -10,8 +10,8 @@ static const double prior[ESTIMATOR_KINDS][FEATURES] = {
     [ESTIMATOR_AHEAD] = {0.4, 10, 10, 10, 1, 1}, [ESTIMATOR_STATED] = {8, 0.5, 4, 4, 4, 2},
     [ESTIMATOR_SILENT] = {8, 1, 2, 2, 2, 1}};
 
-static const double EPSILON = 1e-3;             /* no probability is nearer to 0 or 1 than this: */
-static const double information_min = 0.02;     /* and none adds less information */
+static const double EPSILON = 1e-3;             /* probabilities are clipped to EPSILON .. 1 - EPSILON */
+static const double information_min = 0.02;     /* minimum information added by an observation */
 static const double loss_decay = 0.99;
 
 static double logit(double p)
@@ -39,8 +39,8 @@ static double fit_of(const struct estimator_fit *fit, const double *x)
     return sum;
 }
 
-/* Writes the covariance of the weights times x, by Cholesky's decomposition: the prior keeps the information positive
- * definite. */
+/* Stores the covariance of the weights times x in `out`, by Cholesky's decomposition: the prior keeps the information
+ * positive definite. */
 static void fit_spread(const struct estimator_fit *fit, const double *x, double *out)
 {
     double lower[FEATURES][FEATURES];
@@ -64,7 +64,7 @@ static void fit_spread(const struct estimator_fit *fit, const double *x, double 
     }
 }
 
-/* One step of Newton's method. */
+/* Updates the weights by one observation: one step of Newton's method. */
 static void fit_observe(struct estimator_fit *fit, enum estimator_kind kind, double decay, const double *x, bool kept)
 {
     const double p = logistic(fit_of(fit, x)), information = fmax(information_min, p * (1 - p));
@@ -104,7 +104,7 @@ static enum estimator_kind set_features(const struct estimator *a, const struct 
     return isnan(signal->stated) ? ESTIMATOR_SILENT : ESTIMATOR_STATED;
 }
 
-/* The weight of the shorter span. */
+/* Returns the weight of the shorter span. */
 static double weight_of_short(const struct estimator_fit *fit)
 {
     return 1 / (1 + exp(fmin(50, fmax(-50, fit[1].loss - fit[0].loss + 1))));
@@ -196,7 +196,7 @@ bool estimator_is_sound(const struct estimator *estimator)
                 for (int j = 0; j < FEATURES; j++)
                     sound &= isfinite(fit->weight[i]) && fit->information[i][i] >= prior[kind][i] / 2 &&
                              fabs(fit->information[i][j] - fit->information[j][i]) <= 1e-6 * fit->information[i][i];
-            fit_spread(fit, fit->weight, spread);               /* not a number where it has no root */
+            fit_spread(fit, fit->weight, spread);               /* NaN if the decomposition does not exist */
             for (int i = 0; i < FEATURES; i++)
                 sound &= isfinite(spread[i]);
         }

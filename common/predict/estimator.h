@@ -1,19 +1,21 @@
 /* The acceptance probability of the tokens of one drafter, learned online: the probability that the text continues with a
- * drafted token, given that it contains the token's parent.
+ * drafted token, given that the text contains the token's parent.
  *
  * Three logistic regressions, each refitted with every observation and each with a prior:
  *
  *   ahead     a token that is not drafted yet, from its depth. Prior: a first guess.
- *   stated    a token whose drafter states a probability, from the logit of that probability, the margin to the next sibling,
+ *   stated    a token whose drafter states a probability, from the logit of that probability, the margin to the next
+ *   sibling,
  *             the number of earlier siblings, and depth. Prior: the stated probability itself.
- *   silent    a token without one, from the probability by `ahead`, the match length, the probability that the drafter stated
+ *   silent    a token without one, from the probability by `ahead`, the match length, the probability that the drafter
+ *   stated
  *             last on the token's path, and the number of earlier siblings. Prior: the probability by `ahead`.
  *
- * Thus a drafter is trusted until observations contradict it. Each regression exists twice: an observation weighs `decay` as
- * much once the next one follows, and decay^16, so that a probability that stays is known closely and one that changes is
- * followed. Each of the two counts by how well it predicted recent observations. Information never falls below that of the
- * prior. Under coupled acceptance above temperature 0 the stated probability is conditional on the noise
- * (kernels/plain/propose.h), and the same applies. */
+ * Thus a drafter is trusted until observations contradict it. Each regression exists in two spans: with each new observation
+ * the weight of earlier ones is multiplied by `decay` in one span, and by decay^16 in the other. The first estimates a
+ * constant probability closely, the second follows a changing one. Each span is weighted by how well it predicted recent
+ * observations. Information never falls below that of the prior. Under coupled acceptance above temperature 0 the stated
+ * probability is conditional on the noise (kernels/plain/propose.h), and the same applies. */
 #ifndef MOE_PREDICT_ESTIMATOR_H
 #define MOE_PREDICT_ESTIMATOR_H
 
@@ -33,30 +35,31 @@ struct estimator_fit {
 
 struct estimator {
     double decay[ESTIMATOR_SPANS];
-    double seen;                        /* observations, each with its present weight in the longer span */
+    double seen;                        /* number of observations, each with its present weight in the longer span */
     struct estimator_fit fit[ESTIMATOR_KINDS][ESTIMATOR_SPANS];
 };
 
 struct estimator_signal {              /* of a drafted token */
     float stated;                       /* log-probability; NaN: none */
-    float sure;                         /* the nearest ancestor's that has one; NaN: none has */
-    float margin;                       /* stated minus that of the next sibling; 0: not known */
-    int32_t depth, match, before;       /* as in draft_tree; siblings added before it */
+    float sure;                         /* log-probability of the nearest ancestor with a stated probability; NaN: none */
+    float margin;                       /* stated minus the next sibling's; 0: unknown */
+    int32_t depth, match, before;       /* depth and match as in draft_tree; before: number of siblings added earlier */
 };
 
-void estimator_init(struct estimator *estimator, double guess, double decay);    /* guess: at every depth; in 0 .. 1 */
+void estimator_init(struct estimator *estimator, double guess, double decay);    /* guess: the initial probability at every
+                                                                                  * depth, in 0 .. 1 */
 void estimator_observe(struct estimator *estimator, const struct estimator_signal *signal, bool kept);
 
-/* Multiplies the weight of all observations so far by `weight`, 0 .. 1. Estimates stay as they are. */
+/* Multiplies the weight of all observations so far by `weight`, 0 .. 1. Estimates do not change. */
 void estimator_fade(struct estimator *estimator, double weight);
 
-/* Sets *out to the mean of `count` estimators of one drafter, at least 1, each weight by its information. */
+/* Sets *out to the mean of `count` estimators of one drafter, at least 1, each weighted by its information. */
 void estimator_average(struct estimator *out, struct estimator *const *from, int count);
 
 /* Returns whether all numbers are finite, and all information is positive definite. */
 bool estimator_is_sound(const struct estimator *estimator);
 
-/* Writes signal[from .. nodes - 1]; signal[0 .. from - 1] are of earlier calls for the same tree. */
+/* Computes signal[from .. nodes - 1]; signal[0 .. from - 1] must be those of earlier calls for the same tree. */
 void estimator_signals(struct estimator_signal *signal, const struct draft_tree *tree, int from);
 
 double estimator_of(const struct estimator *estimator, const struct estimator_signal *signal);      /* 0 .. 1 */

@@ -6,16 +6,17 @@
 #include "common/base/mem.h"
 #include "common/cache/utility_rule.h"
 
-/* Base of the sources that count: a table of floats. */
+/* The base of counting sources: a table of floats. */
 struct counting {
     struct forecast base;
     struct forecast_setup setup;
     size_t cells;                       /* layers * experts */
-    float *count;                       /* [cells] popular: so often; last: 1 or 0 */
+    float *count;                       /* [cells] popular: number of uses; last: 1 or 0 */
     uint16_t **of_token;                /* table: [vocab], NULL or [cells] */
-    float *after, *times;               /* pairs: [cells][experts] so often right after; [cells] how often followed at all */
+    float *after, *times;               /* pairs: [cells][experts] how often an expert directly followed; [cells] how often
+                                         * any did */
     struct utility_expert *expert;      /* utility: [cells] */
-    int32_t *frequency;                 /* utility: [cells], 0 in between */
+    int32_t *frequency;                 /* utility: [cells], 0 between two calls */
 };
 
 static const struct utility_rule printed = {.K = 4, .lambda = 100000, .boundaries = UTILITY_FLOOR};
@@ -159,7 +160,7 @@ static void last_learn(struct forecast *forecast, const struct forecast_outcome 
 
 /* ---- pairs */
 
-/* The sum over the last token's experts of the share of times that this one came right after. */
+/* Scores each expert: sums, over the last token's experts, the share of times that the expert directly followed. */
 static void pairs_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
 {
     const struct counting *c = (const struct counting *)forecast;
@@ -171,7 +172,7 @@ static void pairs_expect(struct forecast *forecast, int layer, const struct fore
             score[other] += c->after[(base + e) * experts + other] / c->times[base + e];
 }
 
-/* Counts what the token wanted for each expert of the token before it. */
+/* Counts the token's experts for each expert of the token before it. */
 static void pairs_count(struct counting *c, const struct forecast_outcome *token)
 {
     const size_t experts = (size_t)c->setup.experts;
@@ -210,14 +211,15 @@ static void table_expect(struct forecast *forecast, int layer, const struct fore
         if (!row)
             continue;
         row += (size_t)layer * c->setup.experts;
-        for (int e = 0; e < c->setup.experts; e++)          /* a token that came often says no more than one that came once */
+        for (int e = 0; e < c->setup.experts; e++)          /* normalised: a frequent token has no more weight than a rare
+                                                             * one */
             max += row[e];
         for (int e = 0; e < c->setup.experts && max > 0; e++)
             score[e] += row[e] / max;
     }
 }
 
-/* Where memory is short, a token has no row: it is then one that was never seen. */
+/* Without memory a token has no row, and is treated as one never seen. */
 static void table_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
 {
     struct counting *c = (struct counting *)forecast;

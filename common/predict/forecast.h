@@ -1,15 +1,18 @@
-/* Forecasts which experts the next forward will select, before its routers do: for prefetching, keeping, and costs of trees.
- * One small interface over plain arrays; each source is a line of the table, and each is scored against what was wanted.
+/* Forecasts which experts the next forward will select, before its routers do: for prefetching, cache eviction, and costs of
+ * trees. One small interface over plain arrays; each source has a line in the table of sources, and its forecasts are
+ * compared with the selected experts.
  *
- *   popular      how often texts wanted an expert so far
+ *   popular      how often texts selected an expert so far
  *   last         the experts of the last token of the text
- *   table        those that texts wanted with a token so far, by its id (a table from moe-profile): of each token to come
- *   pairs        how often texts wanted an expert right after a token with each of the last token's experts, in the same layer
+ *   table        the experts that a token id selected in texts so far (as in a table of moe-profile), for each coming token
+ *   pairs        how often texts selected an expert directly after a token with each of the last token's experts, in the
+ *   same
+ *                layer
  *   utility      Algorithm 1 of MoE-SpAc as printed (cache/utility_rule.h): the level of each expert
- *   draft        routes that the draft phase had, of the tokens that it went through
- *   next-layer   the next layer's router on this layer's state
+ *   draft        routes of the draft phase, for the tokens that it processed
+ *   next-layer   the next layer's router, applied to this layer's state
  *
- * The last two are handed over by who has states (`drafted`, `ahead`), the others follow from routes alone. */
+ * The caller provides the last two (`drafted`, `ahead`), because they need states; the others follow from routes alone. */
 #ifndef MOE_PREDICT_FORECAST_H
 #define MOE_PREDICT_FORECAST_H
 
@@ -19,51 +22,53 @@
 #include "common/base/err.h"
 
 struct forecast_setup {
-    int layers, experts, top_k;         /* layers with experts */
+    int layers, experts, top_k;         /* layers: number of layers with experts */
     int vocab;
     int draft_length;                   /* gamma, for utility */
 };
 
-struct forecast_facts {                 /* of the forward to come; arrays hold during the call */
-    const int32_t *token;               /* [tokens] the root first */
+struct forecast_facts {                 /* facts of the coming forward; arrays are valid during the call */
+    const int32_t *token;               /* [tokens] root first */
     int tokens;
-    const int16_t *drafted;             /* [tokens][layers][top_k] -1: the draft phase did not go through it; NULL: nothing */
-    const int16_t *ahead;               /* [tokens][top_k] of the layer to predict; NULL: nothing */
+    const int16_t *drafted;             /* [tokens][layers][top_k] experts in the draft phase; -1: token not processed; NULL:
+                                         * none */
+    const int16_t *ahead;               /* [tokens][top_k] experts of the layer to predict; NULL: none */
 };
 
-struct forecast_outcome {               /* of a forward that was */
+struct forecast_outcome {               /* routes of a finished forward */
     const int32_t *token;               /* [tokens] */
-    const uint8_t *kept;                /* [tokens] part of the text; NULL: all */
-    const int16_t *expert;              /* [tokens][layers][top_k], -1: none */
+    const uint8_t *kept;                /* [tokens] 1: the token is part of the text; NULL: all are */
+    const int16_t *expert;              /* [tokens][layers][top_k] selected experts, -1: none */
     int tokens;
 };
 
-struct forecast { const struct forecast_class *class; };    /* what all sources begin with */
+struct forecast { const struct forecast_class *class; };    /* first member of every source */
 
 struct forecast_class {
     const char *name, *summary;
-    bool reads_tokens;                  /* it looks at the tokens of the forward to come */
-    bool levels;                        /* scores are whole numbers, by which what is named is fetched, the highest first */
+    bool reads_tokens;                  /* the source reads the tokens of the coming forward */
+    bool levels;                        /* scores are integers; experts are fetched in descending order of score */
     int (*open)(struct forecast **out, const struct forecast_setup *setup, struct err *err);
-    void (*begin)(struct forecast *forecast);                                           /* a new text; NULL: all the same */
-    /* score[experts] of a layer: the higher, the sooner it is wanted; 0: it says nothing of this one. */
+    void (*begin)(struct forecast *forecast);                                           /* begins a new text; NULL: no-op */
+    /* Sets score[experts] of a layer: experts with a higher score are expected sooner; 0: no forecast for the expert. */
     void (*expect)(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score);
-    void (*learn)(struct forecast *forecast, const struct forecast_outcome *outcome);   /* NULL: it does not */
+    void (*learn)(struct forecast *forecast, const struct forecast_outcome *outcome);   /* NULL: the source does not learn */
     void (*free)(struct forecast *forecast);
 };
-extern const struct forecast_class *const forecast_classes[];           /* all, NULL after the last */
+extern const struct forecast_class *const forecast_classes[];           /* all sources, NULL after the last */
 enum { FORECASTS_MAX = 8 };             /* of them */
 
 int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err);
 void forecast_close(struct forecast **forecast);
 
-/* The experts of the highest scores above 0, best first, at most `max` of them; equal ones go by number. How many. */
+/* Stores the experts with the highest scores above 0, best first, at most `max`; of equal scores the lower number first.
+ * Returns their number. */
 int forecast_name(int32_t *expert, const float *score, int experts, int max);
 
 /* Quality of forecasts: recall is right / wanted; named - right is the number of wasted prefetches. */
 struct forecast_score { int64_t wanted, named, right; };
 void forecast_score_add(struct forecast_score *score, const int32_t *named, int count, const int32_t *wanted, int wants);
-double forecast_recall(const struct forecast_score *score);             /* NaN: nothing was wanted */
+double forecast_recall(const struct forecast_score *score);             /* NaN: no expert was selected */
 double forecast_wasted_bytes(const struct forecast_score *score, double expert_bytes);
 
 #endif

@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Weight of the prior for steps, levels and nodes, in observations; its mean is 0. */
+/* Weight of the prior for steps, levels and nodes, in observations; the mean of the prior is 0. */
 static const double prior[LATENCY_FEATURES] = {0.5, 1e-6, 4};
 static const double memory_catch_up = 0.9;
-static const double huber = 1.345;      /* standard deviations from which on a residual counts less */
+static const double huber = 1.345;      /* standard deviations beyond which an outlier's weight falls */
 
 enum { FITS = 4 };
 
@@ -40,7 +40,7 @@ static void solve(const struct latency_sums *sums, const bool *used, double *out
     }
 }
 
-/* Nothing takes less than no time: a feature whose part comes out below 0 is left out. */
+/* Computes the posterior's mean without negative times: a feature with a negative coefficient is removed. */
 static void solve_positive(const struct latency_sums *sums, double *mean)
 {
     bool used[LATENCY_FEATURES] = {true, true, true};
@@ -99,7 +99,7 @@ static double residual(const struct latency_sample *sample, const double *mean)
     return fabs(sample->seconds - seconds) / sample->x[1];
 }
 
-/* Weighs the window's observations by how far they are from `mean`, a level's share of each; `typical` seconds a level. */
+/* Weighs the window's observations by their distance from `mean`; typical: seconds per level. */
 static void weigh(struct latency *latency, const double *mean, double typical)
 {
     double apart[LATENCY_WINDOW];

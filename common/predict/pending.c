@@ -21,7 +21,7 @@ void pending_add(struct pending *pending, const struct draft_tree *tree, const s
     pending->drafts++;
 }
 
-/* Follows the text by one token; returns whether nodes are left below it. */
+/* Advances the draft by one token of the text; returns whether drafted nodes remain below that token. */
 static bool follow(struct pending_draft *draft, pending_judge *judge, void *context, int32_t token)
 {
     const int at = draft->at;

@@ -1,6 +1,6 @@
-/* Drafts of the present text whose tokens the text has not reached yet. Each node teaches the acceptance estimator of its
- * drafter (estimator.h) once its parent is in the text, whether it was verified or not: the token is right if the text
- * continues with it. */
+/* Drafts of the present text whose tokens the text has not reached yet. The acceptance estimator of a drafter (estimator.h)
+ * learns from each node once the node's parent is in the text, whether the node was verified or not: a node is right if the
+ * text continues with its token. */
 #ifndef MOE_PREDICT_PENDING_H
 #define MOE_PREDICT_PENDING_H
 
@@ -17,14 +17,14 @@ struct pending {
     int drafts;
 };
 
-/* Adds a draft of nodes with these signals; ignored where there is no room or no memory. */
+/* Adds a draft of nodes with these signals; ignored without free space or memory. */
 void pending_add(struct pending *pending, const struct draft_tree *tree, const struct estimator_signal *signal);
 
-/* Calls judge for each node whose parent is now in the text; kept: the text continues with the node. */
+/* Calls judge for each node whose parent is now in the text; kept: the text continues with that node. */
 typedef void pending_judge(void *context, int drafter, const struct estimator_signal *signal, bool kept);
 void pending_follow(struct pending *pending, pending_judge *judge, void *context, const int32_t *token, int count);
 
-/* Teaches estimator[drafters], or one estimator for all drafters, by the tokens that follow in the text. */
+/* Trains estimator[drafters], or one estimator for all drafters, on the tokens that follow in the text. */
 void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count);
 
 void pending_clear(struct pending *pending);            /* before another text */

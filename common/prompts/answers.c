@@ -18,7 +18,8 @@ static bool is_end(const struct prompts *p, int32_t id)
     return false;
 }
 
-/* Tokens from..to are an answer and what a template writes after it: it ends with the first end token. */
+/* Marks an answer: tokens from .. to - 1 are the answer and the template's text after it; the answer ends with the first end
+ * token. */
 static void mark(const struct prompts *p, struct prompt *prompt, int from, int to)
 {
     for (int i = from; i < to; i++) {
@@ -42,7 +43,7 @@ static int no_answer(const struct prompts *p, struct prompt *prompt, struct err 
                    "answer (-n N) or count every token (--mask all)");
 }
 
-/* Raw text and its answer, joined as they are. */
+/* Tokenises a raw text joined with its answer, and marks the answer. */
 static int answered_raw(const struct prompts *p, struct prompt *prompt, const struct prompt_given *given, struct err *err)
 {
     const unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
@@ -79,7 +80,8 @@ done:
     return rc;
 }
 
-/* The answer at `number`: from where the template calls for it to where the messages up to it end. */
+/* Marks the answer at message `number`: from the end of the template's call for the answer to the end of the rendered
+ * answer. */
 static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *before, json_t *answer, size_t number,
                         struct err *err)
 {
@@ -113,7 +115,7 @@ done:
     return rc ? err_at(err, "message %zu", number) : 0;
 }
 
-/* Text and tokens of prompt->messages, and an empty mask. */
+/* Renders text and tokens of prompt->messages, with an empty mask. */
 static int render_text(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     struct text text = {0};
@@ -132,7 +134,7 @@ static int render_text(const struct prompts *p, struct prompt *prompt, struct er
     return rc;
 }
 
-/* prompt->messages is the whole conversation. */
+/* Marks all answers; prompt->messages is the whole conversation. */
 static int mark_all(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     json_t *before = json_array(), *message;
@@ -159,7 +161,7 @@ done:
     return rc;
 }
 
-/* The first `count` messages of the conversation, the last of which is an answer, and that answer alone. */
+/* Makes the text of the first `count` messages, the last of which is an answer, and marks only that answer. */
 static int answer_text(const struct prompts *p, struct prompt *prompt, size_t count, struct err *err)
 {
     json_t *before = json_array(), *old = prompt->messages;
@@ -183,7 +185,7 @@ done:
     return rc;
 }
 
-/* After which message the answer of this number, from 0 on, ends; 0: there are fewer. */
+/* Returns the number of messages up to answer `number` (from 0), included; 0: there are fewer answers. */
 static size_t answer_end(const json_t *messages, int number)
 {
     for (size_t i = 0; i < json_array_size(messages); i++)
@@ -215,7 +217,7 @@ static int answered_chat(const struct prompts *p, struct prompt *prompt, struct 
     return answer_text(p, prompt, answer_end(prompt->rest, 0), err);
 }
 
-/* The answer that is beside a conversation becomes its last message. */
+/* Appends the separate answer of a conversation as its last message. */
 static int append_answer(struct prompt *prompt, struct err *err)
 {
     size_t count = json_array_size(prompt->messages);
@@ -231,7 +233,7 @@ static int answered_messages(const struct prompts *p, struct prompt *prompt, jso
     return append_answer(prompt, err) || answered_chat(p, prompt, err) ? -1 : 0;
 }
 
-/* One question of a user, as text. */
+/* Makes the text of one question of a user, with its answer. */
 static int answered_question(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     if (!(prompt->messages = prompts_new_chat(p, err)))

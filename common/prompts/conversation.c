@@ -1,4 +1,4 @@
-/* A conversation that grows by what a person says: see prompts.h. */
+/* A conversation that grows by a person's messages: see prompts.h. */
 #include "common/prompts/internal.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ int prompts_converse(struct prompts *p, struct prompt *out, struct err *err)
     return 0;
 }
 
-/* Takes the newest message back. */
+/* Removes the newest message. */
 static void drop_message(struct prompt *prompt)
 {
     (void)json_array_remove(prompt->messages, json_array_size(prompt->messages) - 1);

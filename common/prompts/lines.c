@@ -16,39 +16,39 @@
 enum { CHUNK_BYTES = 65536 };
 
 enum form {
-    FORM_JSON,                          /* a line, an object */
-    FORM_LIST,                          /* the same, as items of one list */
+    FORM_JSON,                          /* one object per line */
+    FORM_LIST,                          /* objects as items of one list */
     FORM_TEXT,                          /* a line, a text */
-    FORM_WHOLE,                         /* all is one text, as it is */
-    FORM_DOCUMENT,                      /* the same without the newline at its end */
-    FORM_LINES,                         /* JSON or a list: the first characters say */
-    FORM_OPEN                           /* JSON, a list or a document: they say, too */
+    FORM_WHOLE,                         /* the whole file is one text, unchanged */
+    FORM_DOCUMENT,                      /* the same, without the newline at the end */
+    FORM_LINES,                         /* JSON or a list, depending on the first characters */
+    FORM_OPEN                           /* JSON, a list or a document, depending on them */
 };
 
 struct prompt_lines {
     const char *const *files;
-    size_t count, next;                 /* next: the one to be opened next */
-    bool none, stdin_due;               /* stdin_due: it is read without being named */
+    size_t count, next;                 /* next: index of the next file to open */
+    bool none, stdin_due;               /* stdin_due: standard input is read although it is not named */
     bool whole, twice;
     size_t limit;
     const struct stop *stop;
     const struct prompt_notes *notes;
-    int file;                           /* -1: none is open */
-    struct unpack *unpack;              /* NULL: the file is as it is */
-    bool ended;                         /* a read has found the end; a terminal would have the next one wait for another */
+    int file;                           /* -1: no file is open */
+    struct unpack *unpack;              /* NULL: the file is not compressed */
+    bool ended;                         /* a read has reached the end; another read from a terminal would wait again */
     bool any;                           /* it had a line */
     const char *name;
     enum form form;
-    bool skipping;                      /* the rest of a line, or item, that was too long */
-    int items;                          /* of a list, so far */
-    int depth;                          /* of brackets within the item at hand */
-    bool quoted, escaped;               /* within a string of it; after a backslash there */
-    int64_t row;                        /* newlines before what is next, of a list and before the first line */
+    bool skipping;                      /* the rest of a line or item that was too long is skipped */
+    int items;                          /* number of items of the list so far */
+    int depth;                          /* open brackets within the current item */
+    bool quoted, escaped;               /* quoted: within a string of the item; escaped: after a backslash in the string */
+    int64_t row;                        /* newlines before the next character, in a list and before the first line */
     struct text line;
     char chunk[CHUNK_BYTES];
-    size_t begin, end;                  /* of what is left in chunk */
+    size_t begin, end;                  /* range of the unread bytes in chunk */
     int64_t number;
-    off_t stdin_start;                  /* -1: it cannot be read again */
+    off_t stdin_start;                  /* offset at which standard input started; -1: it cannot be read again */
 };
 
 static bool is_standard(const char *path) { return !strcmp(path, "-"); }
@@ -118,7 +118,7 @@ bool prompt_lines_rewind(struct prompt_lines *lines, bool twice)
     return all;
 }
 
-/* The name's ending, but for those of packed files. */
+/* Returns whether a name has this ending, before any ending of compressed files. */
 static bool is_called(const char *path, const char *ending)
 {
     static const char *const packed[] = {"", ".gz", ".bz2", ".zst"};
@@ -140,7 +140,7 @@ static enum form form_of(const struct prompt_lines *lines, const char *path)
     return is_called(path, ".md") ? lines->whole ? FORM_WHOLE : FORM_DOCUMENT : FORM_LINES;
 }
 
-/* 1: a file is open; 0: there are no more. */
+/* Opens the next file. Returns 1: a file is open; 0: there are no more. */
 static int open_next(struct prompt_lines *lines, struct err *err)
 {
     while (!lines->stdin_due && lines->twice && lines->next < lines->count &&
@@ -162,7 +162,7 @@ static int open_next(struct prompt_lines *lines, struct err *err)
     return 1;
 }
 
-/* Waits for input, or for the wish to end. */
+/* Waits for input, or for a request to stop. */
 static int wait_for_input(const struct prompt_lines *lines, struct err *err)
 {
     struct pollfd ready[] = {{.fd = lines->file, .events = POLLIN}, {.fd = lines->stop->wake, .events = POLLIN}};
@@ -183,8 +183,8 @@ static int read_file(void *context, void *data, size_t room, size_t *got, struct
     return 0;
 }
 
-/* More bytes after those that are left, as many as are there: a prompt that has come through a pipe is not kept waiting for
- * the next one. *got 0: the end. */
+/* Reads more bytes after the unread ones, only as many as are available, so that a prompt from a pipe does not wait for the
+ * next one. *got 0: the end. */
 static int refill(struct prompt_lines *lines, size_t *got, struct err *err)
 {
     memmove(lines->chunk, lines->chunk + lines->begin, lines->end - lines->begin);
@@ -193,7 +193,7 @@ static int refill(struct prompt_lines *lines, size_t *got, struct err *err)
     char *to = lines->chunk + lines->end;
     const size_t room = sizeof lines->chunk - lines->end;
     if (lines->unpack && unpack_read(lines->unpack, to, room, got, err)) {
-        close_file(lines);                                  /* what comes after a fault is lost */
+        close_file(lines);                                  /* data after a fault is lost */
         return -1;
     }
     if (!lines->unpack && read_file(lines, to, room, got, err))
@@ -213,8 +213,8 @@ static int keep(struct prompt_lines *lines, const char *bytes, size_t count, str
     return count > lines->limit - lines->line.length ? too_long(lines, err) : text_put(&lines->line, bytes, count, err);
 }
 
-/* Moves white space in front of what may be a text into the line, where a document keeps it; *first is what comes then, '\0' at
- * the end. */
+/* Moves white space before a possible text into the line, where a document keeps it; *first: the next character, '\0' at the
+ * end. */
 static int pass_white_space(struct prompt_lines *lines, char *first, struct err *err)
 {
     for (;;) {
@@ -234,7 +234,8 @@ static int pass_white_space(struct prompt_lines *lines, char *first, struct err 
     }
 }
 
-/* In standard input `[' begins a list of JSON when it looks like one; but a text may begin with "[1]" or "[note]". */
+/* Sets *list. In standard input `[' begins a JSON list if the next characters look like one; a text may begin with "[1]" or
+ * "[note]". */
 static int begins_list(struct prompt_lines *lines, bool *list, struct err *err)
 {
     for (size_t at = lines->begin + 1;; at++) {
@@ -248,7 +249,7 @@ static int begins_list(struct prompt_lines *lines, bool *list, struct err *err)
     }
 }
 
-/* A byte order mark may come before all; it may come in pieces. */
+/* Skips a byte order mark at the beginning; its bytes may arrive separately. */
 static int pass_mark(struct prompt_lines *lines, struct err *err)
 {
     static const char mark[] = "\xEF\xBB\xBF";
@@ -302,7 +303,7 @@ static int refuse(struct prompt_lines *lines, const char *what, struct err *err)
     return err_set(err, ERR_INPUT, "%s", what);
 }
 
-/* From the first bytes, so that the message says what it is. */
+/* Rejects a file whose first bytes show a known kind without prompts, so that the message names the kind. */
 static int check_kind(struct prompt_lines *lines, struct err *err)
 {
     const char *what = magic_no_prompts(lines->chunk + lines->begin, lines->end - lines->begin);
@@ -311,7 +312,8 @@ static int check_kind(struct prompt_lines *lines, struct err *err)
 
 static bool is_whole(const struct prompt_lines *lines) { return lines->form == FORM_WHOLE || lines->form == FORM_DOCUMENT; }
 
-/* The next line, or the whole rest of the file, after what is in the line, without its newline. 1, 0 at the file's end. */
+/* Appends the next line, or the whole rest of the file, to the line buffer, without its newline. Returns 1; 0 at the file's
+ * end. */
 static int read_line(struct prompt_lines *lines, struct err *err)
 {
     bool any = lines->line.length > 0;
@@ -338,7 +340,7 @@ static int read_line(struct prompt_lines *lines, struct err *err)
 
 /* ---- lists ---- */
 
-/* The next character, which stays; '\0' at the end. */
+/* Stores the next character in *out without consuming it; '\0' at the end. */
 static int peek(struct prompt_lines *lines, char *out, struct err *err)
 {
     size_t got = 1;
@@ -360,7 +362,7 @@ static int peek_past_white_space(struct prompt_lines *lines, char *out, struct e
     return -1;
 }
 
-/* Whether this character ends the item before it; else the state of the item after it. */
+/* Returns whether this character ends the item before it; otherwise updates the state of the item. */
 static bool ends_item(struct prompt_lines *lines, char c)
 {
     if (lines->quoted) {
@@ -375,7 +377,7 @@ static bool ends_item(struct prompt_lines *lines, char c)
     return false;
 }
 
-/* The rest of the item at hand, in the line unless it is too long. 1, or -1. */
+/* Reads the rest of the current item, into the line unless it is too long. Returns 1 or -1. */
 static int read_item(struct prompt_lines *lines, struct err *err)
 {
     char c;
@@ -455,7 +457,7 @@ static bool is_blank(const struct text *line)
     return !line->length || strspn(line->data, " \t") == line->length;
 }
 
-/* Begins a file: which form it has, and what comes before its first line. */
+/* Begins a file: determines its form, and reads everything before its first line. */
 static int begin_file(struct prompt_lines *lines, struct err *err)
 {
     int rc = open_next(lines, err);
@@ -468,7 +470,7 @@ static int begin_file(struct prompt_lines *lines, struct err *err)
     return 1;
 }
 
-/* A file without prompts beside others is no fault; but a person should know. */
+/* Prints a note on a file without prompts: valid beside other files, but worth knowing. */
 static void end_file(struct prompt_lines *lines)
 {
     char text[512];
@@ -479,7 +481,7 @@ static void end_file(struct prompt_lines *lines)
     close_file(lines);
 }
 
-/* The rest of a line that was too long. */
+/* Skips the rest of a line that was too long. */
 static int skip(struct prompt_lines *lines, struct err *err)
 {
     lines->number--;

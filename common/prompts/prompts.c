@@ -83,7 +83,7 @@ static int check_files(const struct prompts_options *options, const char *const 
     return 0;
 }
 
-/* The time for templates that print the date, the same for all prompts; a template argument may override it. */
+/* Sets the time for templates that print the date, the same for all prompts; a template argument may override it. */
 static int put_date(json_t *args)
 {
     time_t seconds = time(NULL);
@@ -287,7 +287,7 @@ static int use_questions(const struct prompts *p, struct prompt *prompt, json_t 
         return -1;
     if (!next)
         return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing comes before it to be answered");
-    for (size_t i = next + 1; i < count; i++)           /* answers, and what follows the last one */
+    for (size_t i = next + 1; i < count; i++)           /* each question after an answer is a further turn */
         prompt->turns += !prompts_is_answer(json_array_get(messages, i)) &&
                          prompts_is_answer(json_array_get(messages, i - 1));
     return prompts_use_chat(p, prompt, err);
@@ -394,7 +394,7 @@ static void note_keys(const struct prompts *p, const struct prompt *prompt, json
     const char *key;
     json_t *value;
     if (p->options.field || !p->options.notes.put)
-        return;                                             /* who names a field knows the others */
+        return;                                             /* a user who names a field knows the other keys */
     json_object_foreach(object, key, value) {
         struct nearest nearest = {.word = key};
         bool found = false;

@@ -1,6 +1,6 @@
 /* Reads prompts from files one by one, in bounded memory.
  *
- * A file of JSON has objects (lines.h), or, in a list, texts, each with exactly one of
+ * A JSON file contains objects (lines.h), or a list of texts; each object contains exactly one of
  *   prompt    raw text (the tokenizer's bos is prepended; special tokens in it are plain text)
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt; a content is a
  *             text or a list of parts ({type: text, text}), which are joined by newlines
@@ -8,12 +8,12 @@
  *   turns     chat: user turns as strings; each one is sent after the answer to the previous one
  *   tokens    token ids, unchanged
  * and optional id (string or number), task, answer (string or number), max_tokens, policy; MT-bench's question_id and category
- * are id and task where an object has none. A `prompt` that is a list of messages is one of `messages`. Other keys are ignored,
+ * A JSON file contains objects (lines.h), or, in a list, also texts; an object contains exactly one of
  * with a note unless options.field was given; blank lines are skipped.
  * With PROMPTS_ANSWERED `answer` is the assistant's reply, `answer_tokens` the same as ids after `tokens`, and `messages` may
  * contain answers anywhere. The start of an answer is found by tokens: those of the prompt alone must be a prefix of those of
  * the joint text; otherwise the text is refused.
- * Text is a prompt, too: lines.h says where; `-` is standard input.
+ * Plain text is a prompt, too, in the files that lines.h lists; `-` is standard input.
  *
  * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
  * refused. */
@@ -39,16 +39,16 @@ struct prompts;
 /* Treatment of answers that are part of the input. */
 enum prompts_answers {
     PROMPTS_ASK,                       /* stored in prompt.answer only */
-    PROMPTS_ASK_AGAIN,                 /* what `messages` says of the assistant is left out, too: the questions before are
-                                          asked in turn, as those of `turns` are */
+    PROMPTS_ASK_AGAIN,                 /* answers in `messages` are ignored, too: the questions before them are asked in
+                                        * turn, like those of `turns` */
     PROMPTS_ANSWERED                   /* answers are part of the text in `tokens`, and `mask` marks them */
 };
 
 struct prompts_options {
     const char *field;                 /* name of the text field; NULL: "prompt" */
     bool chat;                         /* a text is one user message */
-    bool whole;                        /* text: one prompt a file, as it is */
-    const char *system;                /* the message of the system with which chats begin that have none; NULL: none */
+    bool whole;                        /* text: each file is one prompt, unchanged */
+    const char *system;                /* system message for chats without one; NULL: none */
     bool parse_special;                /* special tokens are recognised everywhere, also in content */
     bool words;                        /* a missing file may be a word of an unquoted text */
     const char *const *texts;          /* prompts given directly, in this order; they come before the files */
@@ -62,29 +62,33 @@ struct prompts_options {
     struct prompt_notes notes;         /* receives notes on input that is odd but valid */
     const struct stop *stop;           /* borrowed; a request ends waiting for input with ERR_SIGNAL; NULL: none */
     enum prompts_answers answers;
-    bool policies;                     /* reads "policy"; else it is a key that is not read */
+    bool policies;                     /* reads "policy"; otherwise "policy" is an unknown key */
     bool unanswered;                   /* PROMPTS_ANSWERED: accepts a text without an answer; its mask is all 0 */
-    bool each;                         /* PROMPTS_ANSWERED: each answer of a conversation ends a text of its own, which has no
-                                          other answers in its mask: the first is there first, prompt_next_turn gives others */
-    const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put after one of raw text */
+    bool each;                         /* PROMPTS_ANSWERED: each answer of a conversation ends a text of its own, whose mask
+                                        * contains no other answers: prompts_next returns the first text, prompt_next_turn
+                                        * the others */
+    const int *ends;                   /* [n_ends] borrowed; ids that end an answer; the first is appended to a raw text's
+                                        * answer */
     int n_ends;
-    int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
+    int vocab;                         /* ids of `tokens` prompts must be lower; 0: the tokenizer's size, if there is a
+                                        * tokenizer */
     struct shard shard;                /* only this part of the prompts is returned, with ids and ordinals of the whole; the
                                         * input is read twice, because its prompts must be counted first */
 };
 
 struct prompt {
-    char *id;                          /* never NULL: the file's, or "ordinal" */
-    char *task, *answer, *policy;      /* NULL where the file has none */
+    char *id;                          /* never NULL: from the file, or the ordinal */
+    char *task, *answer, *policy;      /* NULL if the file contains none */
     char *text;                        /* what was tokenised (raw text or the template's output); NULL for ids */
     size_t text_bytes;
     struct tokens tokens;
-    uint8_t *mask;                     /* PROMPTS_ANSWERED: [tokens.n] 1: of an answer, its end token included; else NULL */
+    uint8_t *mask;                     /* PROMPTS_ANSWERED: [tokens.n] 1: token of an answer, its end token included; else
+                                        * NULL */
     int max_tokens;                    /* 0: not given */
     int64_t ordinal;                   /* 0, 1, ... over all files */
-    int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are, 0: not known */
+    int turn, turns;                   /* turn: the user turn in `tokens`, from 0; turns: number of turns, 0: unknown */
     char *where;                       /* "file:line", for messages */
-    json_t *messages, *rest;           /* the chat so far, and all turns; NULL where there are none */
+    json_t *messages, *rest;           /* the chat so far, and all turns; NULL if there are none */
 };
 
 /* files: paths; none and no options->texts: standard input. The arrays, the tokenizer, the template and `trusted` are
@@ -102,7 +106,7 @@ int prompt_label(const json_t *object, const char *key, char **out, struct err *
 
 struct prompts_fault {
     int64_t ordinal;
-    char *id, *where;                  /* id: as a prompt has it, where that could be read; "file:line"; NULL: no memory */
+    char *id, *where;                  /* id: the prompt's id, if it could be read; where: "file:line"; NULL: out of memory */
 };
 const struct prompts_fault *prompts_fault(const struct prompts *prompts);
 
@@ -122,8 +126,8 @@ typedef int prompts_job(void *context, struct prompts *prompts, struct prompt *p
 int prompts_each(struct prompts *prompts, const struct stop *stop, prompts_job *job, void *context, bool *ended,
                  struct err *err);
 
-/* After the answer to the turn in `tokens` (which PROMPTS_ANSWERED does not look at): appends it and the next user turn to
- * the chat and rebuilds text and tokens.
+/* Appends the answer to the turn in `tokens` (ignored with PROMPTS_ANSWERED) and the next user turn to the chat, and
+ * rebuilds text and tokens.
  * 1: prompt->turn is the next one; 0: there are no more turns (nothing changed); -1: error. */
 int prompt_next_turn(struct prompts *prompts, struct prompt *prompt, const char *answer, size_t bytes, struct err *err);
 

@@ -4,7 +4,7 @@
 
 enum { PARTS_MAX = 1 << 20 };
 
-/* Reads digits and advances; a number above PARTS_MAX is read as one that is not allowed. */
+/* Reads digits and advances; a number above PARTS_MAX becomes an invalid number. */
 static int read_number(const char **at)
 {
     int number = 0;

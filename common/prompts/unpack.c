@@ -15,7 +15,7 @@ struct unpack {
     unpack_source *source;
     void *context;
     bool opened, ended;
-    size_t first;                   /* bytes of `step` that were read before */
+    size_t first;                   /* number of bytes in `step` that were read before the archive was opened */
     struct err err;                 /* of the source */
     uint8_t step[STEP];
 };
