@@ -55,7 +55,8 @@ static int pick(struct spec **spec, const char *text, const struct drafter_class
         return -1;
     for (int i = 0; i <= DRAFTERS; i++)
         known |= !strcmp(spec_kind(*spec), names[i]);
-    if (!strcmp(spec_kind(*spec), "auto"))                  /* those who choose have replaced it (session/drafts.h) */
+    if (!strcmp(spec_kind(*spec), "auto"))                  /* the code that chooses drafters has replaced `auto`
+                                                             * (session/drafts.h) */
         return err_set(err, ERR_INPUT, "auto: only moe-decode and moe-bench choose drafters; name one, such as ngram");
     if (strchr(spec_kind(*spec), ','))
         return err_set(err, ERR_INPUT, "'%s': give several drafters by an option each, the best first", spec_kind(*spec));

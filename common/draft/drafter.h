@@ -45,8 +45,8 @@ enum { RIDERS_MAX = 128 };
 /* Prescribes the tokens of a drafter with probabilities in place of its own choices, which it still computes. */
 struct draft_script {
     /* Returns up to `count` children, best first, of the node reached from the root by `way` (`depth` tokens), with their
-     * log-probabilities (NaN: unknown). The root is token `position` of the text. *ends: nothing follows below the first child.
-     * Returns their number, or -1. */
+     * log-probabilities (NaN: unknown). The root is token `position` of the text. *ends: nothing follows below the first
+     * child. The result is the number of children, or -1. */
     int (*children)(const struct draft_script *script, int drafter, int position, const int32_t *way, int depth, int count,
                     int32_t *token, float *log_probability, bool *ends, struct err *err);
 };
@@ -54,24 +54,24 @@ struct draft_script {
 struct drafter_setup {
     int vocab;                          /* proposed tokens are less than this */
     int positions;                      /* longest text */
-    int number;                         /* its number among the drafters in use, written to tree->drafter */
-    struct engine *target;              /* the target; a drafter with a model of its own uses its device, others run parts of
-                                         * it. It must stay open as long as the drafter */
+    int number;                         /* number of the drafter among those in use, written to tree->drafter */
+    struct engine *target;              /* the target; a drafter with a model of its own uses the target's device, others run
+                                         * parts of the target. It must stay open as long as the drafter */
     const struct expert_plan *plan;     /* expert budget for the drafter's own forwards; NULL: none */
     enum draft_choice choice;
     bool proposals;                     /* store the distributions that children were drawn from */
     bool probabilities;                 /* record log-probabilities; a drafter that could compute them only at extra cost may
                                          * leave them NaN */
-    struct sample_filter filter;        /* the target's */
+    struct sample_filter filter;        /* filter of the target */
     const struct draft_script *script;  /* for drafters that draw; NULL: they choose their own tokens. Must be NULL with
                                          * proposals */
 };
 
 /* A completed forward of the target. Valid during the call; all arrays except features are in host memory. */
 struct target_view {
-    const struct forward *forward;      /* with features, and with logits if it is a verification */
+    const struct forward *forward;      /* with features; in a verification also with logits */
     const struct feature_request *features;     /* layers of forward->features, for all drafters, ascending */
-    int position;                       /* of row 0 */
+    int position;                       /* position of row 0 */
     const int32_t *token;               /* [forward->rows] */
     const int32_t *kept;                /* [kept_rows] rows that are now part of the text, in order */
     int kept_rows;
@@ -83,18 +83,20 @@ struct target_view {
 struct rider_rows {
     int rows;
     const int32_t *token;               /* [rows] */
-    const int32_t *parent;              /* [rows] 0: the root, 1 + i: node i, 1 + nodes + j: its own earlier row j */
+    const int32_t *parent;              /* [rows] 0: the root, 1 + i: node i, 1 + nodes + j: row j of this array, which must
+                                         * be earlier */
 };
 
 struct drafter {                        /* base of all drafters */
     const struct drafter_class *class;
     int number;
     struct feature_request features;    /* set by open */
-    int riders;                         /* maximum rows that it adds to a verification, at most RIDERS_MAX; set by open */
+    int riders;                         /* maximum rows that the drafter adds to a verification, at most RIDERS_MAX; set by
+                                         * open */
     bool learns;                        /* drafts depend on earlier drafts, not only on the text; set by open */
     const char *ends;                   /* the setting that makes the last levels of a draft equal the same levels of a
                                          * longer draft; NULL: they are equal anyway. Set by open */
-    char detail[128];                   /* cost of opening it, for -v; "": none. Set by open */
+    char detail[128];                   /* cost of opening the drafter, for -v; "": none. Set by open */
     /* Counters, reset by the caller that reads them: nominal bytes of weights and KV read; tokens of the text that a drafter
      * with a state of its own had to read before drafting, and the seconds this took. */
     int64_t bytes;
@@ -103,9 +105,9 @@ struct drafter {                        /* base of all drafters */
 };
 
 struct draft_text {
-    struct sequence *target;            /* the target's KV cache; always contains the text except its last token */
+    struct sequence *target;            /* the target's KV cache, which always contains the text except its last token */
     int tokens;                         /* maximum length of the text */
-    struct sample_draw draw;            /* the target's draw, without the position */
+    struct sample_draw draw;            /* draw of the target, without the position */
 };
 
 /* The methods of a drafter. All are called from the one thread that decodes, in this order for a text:
@@ -127,7 +129,7 @@ struct drafter_class {
     bool draws;                         /* children are drawn (except under DRAFT_BEST); else they do not depend on noise.
                                          * Follows setup.script */
     bool branches;                      /* supports DRAFT_BRANCHES, or open fails with the reason; others are refused */
-    bool looks_up;                      /* its tokens come from text, at almost no cost; else from a model */
+    bool looks_up;                      /* tokens are copied from a text, at almost no cost; else a model computes them */
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
     bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a
                                          * tree, limited by the capacity */
@@ -151,19 +153,20 @@ struct drafter_class {
      * 1. NULL: it cannot review. */
     int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
 
-    /* Called when the draft is complete, before its verification. Sets *out to the rows that it adds, at most drafter->riders;
-     * the drafter owns the arrays, valid until return_riders. NULL: it never adds any. */
+    /* Called when the draft is complete, before its verification. Sets *out to the rows that the drafter adds, at most
+     * drafter->riders; the drafter owns the arrays, valid until return_riders. NULL: the drafter never adds rows. */
     int (*request_riders)(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err);
     /* Called after the forward, before observe and commit, if request_riders added rows. Logits [rows][vocab] are valid during
      * the call. */
     int (*return_riders)(struct drafter *drafter, const float *logits, struct err *err);
 
-    /* Called after each forward of the target, pieces of the prompt included, before the commit of the tokens that it emitted;
-     * `view` is valid during the call. NULL: it reads no states. */
+    /* Called after each forward of the target, pieces of the prompt included, before the commit of the tokens that it
+     * emitted; `view` is valid during the call. NULL: the drafter reads no states. */
     int (*observe)(struct drafter *drafter, const struct target_view *view, struct err *err);
 
-    /* Called with the prompt, with the first token after it, and after each iteration with the emitted tokens: the text grows
-     * by these tokens; the last one is the root of the next draft. Called also for iterations in which it drafted nothing. */
+    /* Called with the prompt, with the first token after it, and after each iteration with the emitted tokens: the text
+     * grows by these tokens; the last one is the root of the next draft. Called also for iterations in which this drafter
+     * drafted nothing. */
     int (*commit)(struct drafter *drafter, const int32_t *token, int count, struct err *err);
 
     /* Called before a text, which is still empty: discards the previous one. `text` is valid during the call; objects that it

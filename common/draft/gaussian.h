@@ -25,11 +25,12 @@ int gaussian_points(const struct gaussian *gaussian);
 /* Fits the length scale and the weights to all scores added so far. Must be called before a prediction. */
 int gaussian_fit(struct gaussian *gaussian, struct err *err);
 double gaussian_length(const struct gaussian *gaussian);
-double gaussian_log_likelihood(const struct gaussian *gaussian);        /* log marginal likelihood at that length */
+double gaussian_log_likelihood(const struct gaussian *gaussian);        /* log of the marginal likelihood at that length */
 
 struct expectation { double mean, deviation; };
 
-/* Predicts at a point. gradient: [2][dimensions] receives the gradients of mean and deviation; NULL: not wanted. */
+/* Predicts mean and deviation at a point. gradient: [2][dimensions] receives the gradients of mean and deviation; NULL: not
+ * wanted. */
 struct expectation gaussian_expect(struct gaussian *gaussian, const double *point, double *gradient);
 
 #endif

@@ -1,6 +1,7 @@
-/* Runs Medusa's and Hydra's heads for the nodes of a draft. Head 0 gives the children of the root, head d those of a node at
- * depth d; a node deeper than the last head has no children. Medusa's heads do not see the path to a node: each runs once
- * per draft, all needed ones in one forward. Hydra's heads do see it: each level of the draft is one forward. */
+/* Runs Medusa's and Hydra's heads for the nodes of a draft. Head 0 predicts the children of the root, head d those of a node
+ * at depth d; a node deeper than the last head has no children. Medusa's heads do not depend on the path to a node: each
+ * runs once per draft, all needed ones in one forward. Hydra's heads do depend on it: each level of the draft is one
+ * forward. */
 #ifndef MOE_DRAFT_GUESS_H
 #define MOE_DRAFT_GUESS_H
 
@@ -12,14 +13,14 @@ struct guess {
     int heads, known;                   /* known: number of Medusa heads already run for this draft */
     int ranked;                         /* answers are this many most likely tokens; 0: logits */
     float *logits;                      /* Medusa: [heads][vocab] logits; if ranked, [heads][ranked] log-probabilities */
-    int32_t *best;                      /* if ranked: [heads][ranked] their tokens */
+    int32_t *best;                      /* if ranked: [heads][ranked] the tokens of these log-probabilities */
     int32_t root;                       /* the last token of the text */
     /* Nodes of the draft, by number: */
     int32_t token[DRAFT_ROWS_MAX];
     int parent[DRAFT_ROWS_MAX], depth[DRAFT_ROWS_MAX];
 };
 
-/* Opens either kind of head. guess_close must be called also if opening failed. */
+/* Opens a Medusa or Hydra head. guess_close must be called also if opening failed. */
 int guess_open(struct guess *guess, struct head *head, int ranked, struct err *err);
 void guess_close(struct guess *guess);
 

@@ -31,7 +31,7 @@ struct head_drafter {
     struct head *head;
     const struct head_params *params;
     struct engine *target;
-    struct sequence *sequence;          /* the target's, for this text */
+    struct sequence *sequence;          /* sequence of the target for this text */
     struct states states;               /* true states, from row head_length on */
     struct draft_rows rows;
     struct guess guess;                 /* for Medusa and Hydra */
@@ -41,7 +41,7 @@ struct head_drafter {
     bool changed;                       /* a budget changed the experts of accepted rows, so the states that the head read
                                          * are not true */
     struct forward_part part;           /* with `early`: the target's layers before the head */
-    int nodes;                          /* of the source */
+    int nodes;                          /* nodes of the source */
     int32_t node[DRAFT_ROWS_MAX], target_node[DRAFT_ROWS_MAX];      /* number of each node in the head, and in the target */
     int32_t *token;                     /* the text, [rows.length] */
     size_t token_room;
@@ -331,7 +331,7 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
     return mine->source.branches > 1 ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
 
-/* Returns 1 if it can draft `levels` levels now, 0 if not, -1 on failure. */
+/* Returns 1 if the head can draft `levels` levels now, 0 if not, -1 on failure. */
 static int ready(struct head_drafter *mine, int levels, struct err *err)
 {
     if (mine->rows.rows)
@@ -373,8 +373,8 @@ static void describe_cost(struct head_drafter *mine, int64_t bytes)
     }
 }
 
-/* Decides from the file and the user's settings whether Jakiro's second branch drafts, and what: the last two levels from
- * one forward, or, where it was trained for the next token, the nodes of the last level but one. */
+/* Decides from the file and the user's settings whether Jakiro's second branch drafts. It then drafts the last level from
+ * the forward that drafts the level before it, or, if it was trained for the next token, nodes of the last level but one. */
 static int choose_second(struct head_drafter *mine, struct head_params *params, struct err *err)
 {
     const struct head_settings *wanted = &mine->wanted;

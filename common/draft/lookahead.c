@@ -28,8 +28,8 @@
 
 enum { LEVEL_MAX = 16, WINDOW_MAX = 64, GUESS_MAX = 64, COPIED = 0x6c6f6f6b };
 
-struct guesses { int32_t token; int count; };           /* continuations of `token`: rows of pool.gram, ordered by time last
-                                                         * seen, newest last */
+struct guesses { int32_t token; int count; };           /* `count` continuations of `token`: rows of pool.gram, ordered by
+                                                         * time last seen, newest last */
 
 struct pool {
     int32_t *entry;                     /* [vocab] index of the token's guesses + 1; 0: none */
@@ -63,8 +63,8 @@ static void lookahead_free(struct drafter *drafter)
     mem_free(&mine);
 }
 
-/* Returns the maximum rows of the window in any iteration. While levels are added, each makes the levels shorter by one
- * token. */
+/* Returns the maximum rows of the window in any iteration. While the window is filled, each new level makes the levels one
+ * token shorter. */
 static int rows_needed(int level, int window)
 {
     int max = 0;
@@ -121,7 +121,7 @@ static int32_t *gram_of(const struct lookahead *mine, int item, int which)
     return mine->pool.gram + ((size_t)item * (size_t)mine->guess + (size_t)which) * (size_t)(mine->level - 1);
 }
 
-/* Enters level - 1 tokens that followed `key`. */
+/* Enters the `level` - 1 tokens that followed `key`. */
 static int pool_put(struct lookahead *mine, int32_t key, const int32_t *gram, struct err *err)
 {
     struct pool *pool = &mine->pool;
@@ -141,7 +141,7 @@ static int pool_put(struct lookahead *mine, int32_t key, const int32_t *gram, st
         which++;
     if (which == guesses->count && which < mine->guess)
         guesses->count++;
-    else                                /* moves a known continuation, or replaces the oldest one */
+    else                                /* moves a known continuation to the end, or replaces the oldest one */
         which = which < guesses->count ? which : 0;
     memmove(gram_of(mine, item, which), gram_of(mine, item, which + 1), (size_t)(guesses->count - 1 - which) * bytes);
     memcpy(gram_of(mine, item, guesses->count - 1), gram, bytes);
@@ -268,7 +268,8 @@ static int pool_window(struct lookahead *mine, const int32_t *newest, struct err
 }
 
 /* Reads the new level from the logits of the last level's rows. While the window is not full, the level is added and each
- * older level loses its first column; afterwards the columns enter the pool, and each level is replaced by the next one. */
+ * older level loses its first column; once it is full, the columns enter the pool, and each level is replaced by the next
+ * one. */
 static int lookahead_return_riders(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct lookahead *mine = (struct lookahead *)drafter;

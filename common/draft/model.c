@@ -4,7 +4,8 @@
  * last row of that forward is the root. Rows of drafts follow after the text (rows.h); accepted ones stay in the cache.
  *
  * The draft model must have the target's tokenizer. The padding of its vocabulary may differ: tokens that the target does
- * not have are not proposed. It drafts nothing after a token that the draft model does not have, or where its context ends. */
+ * not have are not proposed. The drafter drafts nothing after a token that the draft model does not have, or at the end of
+ * the draft model's context. */
 #include "common/draft/drafter.h"
 
 #include "common/base/clock.h"
@@ -89,7 +90,7 @@ static int model_begin(struct drafter *drafter, const struct draft_text *text, s
     return sequence_open(&source->sequence, source->engine, (room < tokens ? tokens : room) + ENGINE_ROWS_MAX, err);
 }
 
-/* Commits the rows of accepted tokens, except the last one's, whose logits the next draft needs. */
+/* Commits the rows of accepted tokens, except that of the last one, whose logits the next draft needs. */
 static int keep_accepted(struct model_drafter *mine, const int32_t *token, int count, struct err *err)
 {
     struct draft_rows *rows = &mine->rows;
@@ -148,7 +149,7 @@ static int catch_up(struct model_drafter *mine, struct err *err)
     return 0;
 }
 
-/* Returns 1 if it can draft now, 0 if not, -1 on failure. */
+/* Returns 1 if the model can draft now, 0 if not, -1 on failure. */
 static int ready(struct model_drafter *mine, struct err *err)
 {
     const struct draft_rows *rows = &mine->rows;

@@ -19,7 +19,7 @@ enum { LONGEST_DEFAULT = 3, TOKENS_DEFAULT = 10, TOKENS_MAX = 64, SLOTS_FIRST = 
 
 struct pld {
     struct drafter base;
-    int longest, tokens;                /* n, and how many tokens must follow */
+    int longest, tokens;                /* longest: n; tokens: how many tokens must follow */
     int cut;                            /* 1: one following token is enough, and up to `tokens` are drafted */
     struct draft_history history;
     struct ngram_index index;           /* first occurrences; unused with `earlier` */
@@ -33,7 +33,7 @@ static void pld_free(struct drafter *drafter)
     mem_free(&pld);
 }
 
-/* Must be called after text[last] is written. Enters the n-grams that end before it, unless they are known. */
+/* Enters the n-grams that end before text[last], unless they are known. Must be called after text[last] is written. */
 static void enter(struct ngram_index *index, const int32_t *text, int last, int longest)
 {
     for (int n = 1; n <= longest && n <= last; n++) {

@@ -240,7 +240,7 @@ static int rank_children(struct draft_rows *rows, int at, const float *logits, s
     return rows->setup.proposals ? keep_proposal(rows, at, logits, err) : 0;
 }
 
-/* Adds a row that the source does not read. */
+/* Adds a row that the source does not compute. */
 static int add_unread(struct draft_rows *rows, int parent, int32_t token)
 {
     struct draft_row *row = &rows->row[rows->rows];
@@ -285,8 +285,8 @@ static bool can_read(const struct draft_rows *rows, const int32_t *path, int dep
     return true;
 }
 
-/* Returns the row of a leaf, whose children are ranked once the forward has run; -1: no room, or it cannot be read. Rows on
- * the path that were not read yet (another drafter's nodes) are added to the batch. */
+/* Returns the row of a leaf, whose children are ranked once the forward has run; -1: there is no room for it, or the source
+ * cannot read it. Rows on the path that were not read yet (another drafter's nodes) are added to the batch. */
 static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
 {
     int32_t path[ENGINE_ROWS_MAX];
@@ -297,7 +297,7 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
     for (int at = 0; at < depth; at++) {
         next = draft_rows_child(rows, row, path[at]);
         if (next && (rows->row[next].node == DRAFT_UNREAD || (at == depth - 1 && rows->row[next].asked < asked)))
-            next = 0;                   /* it was read, but its logits are gone: read it again */
+            next = 0;                   /* the row was read, but its logits were not kept: reads it again */
         row = next ? next : add_row(rows, row, path[at]);
     }
     if (rows->row[row].asked < asked) {
@@ -308,8 +308,8 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
     return row;
 }
 
-/* Returns the row of a leaf on the last level but one, whose children come from the second branch of its parent's row; 0: it
- * is no such leaf. */
+/* Returns the row of a leaf on the last level but one, whose children come from the second branch of its parent's row; 0:
+ * the leaf is not of this kind. */
 static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
 {
     int32_t path[ENGINE_ROWS_MAX];
@@ -516,8 +516,8 @@ done:
 
 /* The nodes of a review: the leaf and all nodes below it, with the row of each. */
 struct reviewed {
-    struct draft_leaf *leaf;            /* [1 + nodes] the first is the leaf itself */
-    int *row;                           /* [1 + nodes] -1: no room for it */
+    struct draft_leaf *leaf;            /* [1 + nodes] the first is the leaf of the review */
+    int *row;                           /* [1 + nodes] row of each leaf; -1: no room for it */
     int32_t *way;                       /* [1 + nodes] nodes of the tree that the review keeps */
     int count;
 };

@@ -1,13 +1,13 @@
 /* The rows that a drafter with a model has computed for drafts: a tree of ROWS after a text, keyed by tokens. A row is found
- * again whatever happens to the draft's own nodes, and is computed once. Row 0 is the root. The requested children of a row are
- * ranked by the rule in the setup (drafter.h). All leaves of a level are read in one forward.
+ * again even if the draft's own nodes are dropped, so it is computed only once. Row 0 is the root. The requested children of
+ * a row are ranked by the rule in the setup (drafter.h). All leaves of a level are read in one forward.
  *
- * A source with two branches gives the last two levels of a draft by one reading, if the tree says how many levels it gets:
- * children of a row on the last level but one come from the second branch of its parent's row, and the row itself is not
- * read. If the second branch predicts the next token, too, it gives the nodes of the last level but one.
+ * A source with two branches predicts the last two levels of a draft in one reading, if the tree states how many levels it
+ * will get: children of a row on the last level but one come from the second branch of its parent's row, and the row itself
+ * is not read. If the second branch predicts the next token, too, it predicts the nodes of the last level but one.
  *
- * Every row except the root is a node of the source. The root is one, too, if the source has not read it. The owner of the
- * source drops or commits these nodes. */
+ * Every row except the root is a node of the source. The root is one, too, if the source has not read it yet. The owner of
+ * the source drops or commits these nodes. */
 #ifndef MOE_DRAFT_ROWS_H
 #define MOE_DRAFT_ROWS_H
 
@@ -24,7 +24,7 @@ struct draft_row {
     uint64_t key;                       /* key of the random numbers for its children, with DRAFT_DRAWN */
     int asked, found;                   /* children requested (0: no logits wanted), and children found */
     int ranked;                         /* number requested when its logits were last ranked */
-    bool doubtful;                      /* its most likely token is less probable than `stop`; known once its children are */
+    bool doubtful;                      /* the most likely token is less probable than `stop`; known once the children are */
     int32_t best[DRAFT_CHILDREN_MAX];
     float log_probability[DRAFT_CHILDREN_MAX];
 };
@@ -37,13 +37,13 @@ struct draft_ranking {
 };
 
 struct draft_rows {
-    struct drafter *drafter;            /* its byte counter is updated */
+    struct drafter *drafter;            /* the drafter, whose byte counter is updated */
     struct drafter_setup setup;
     struct draft_source *source;
     double stop;                        /* nothing is added below a token less probable than this; 0: no limit */
-    struct sample_draw draw;            /* the target's, except for the position */
-    int vocab;                          /* the smaller one of target and source; if the source has a map, the target's */
-    int length;                         /* of the text, including the root */
+    struct sample_draw draw;            /* draw of the target, without the position */
+    int vocab;                          /* smaller vocabulary of target and source; if the source has a map, the target's */
+    int length;                         /* length of the text, including the root */
     struct draft_row *row;              /* [DRAFT_ROWS_MAX] */
     int rows;                           /* 0: the root was not read yet */
     float *proposal[DRAFT_ROWS_MAX];    /* each [setup.vocab], allocated on demand; with setup.proposals */

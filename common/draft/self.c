@@ -152,7 +152,7 @@ static int self_commit(struct drafter *drafter, const int32_t *token, int count,
     return mine->search ? self_search_commit(mine->search, token, count, err) : 0;
 }
 
-/* Returns whether there is room for at least the root; sets the root. */
+/* Returns whether there is room for at least the root, and sets the root. */
 static bool ready(struct self_drafter *mine)
 {
     struct draft_rows *rows = &mine->rows;

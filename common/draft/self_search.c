@@ -9,8 +9,8 @@ struct self_search {
     struct skip_search *search;
     struct forward_part part;
     struct engine *engine;
-    int tokens, interval;               /* tokens of a window; drafts per candidate */
-    struct match_window *window;        /* of this text; NULL: the text is too short yet */
+    int tokens, interval;               /* number of tokens in a window; number of drafts per candidate */
+    struct match_window *window;        /* window of this text; NULL: the text is too short yet */
     int32_t *token;
     size_t token_room;
     int prompt, length, drafts;

@@ -13,7 +13,7 @@ static const double noise = 1e-2, kappa = 2.5;
 struct skip_search {
     struct skip_search_setup setup;
     struct skip_set first, best, candidate;
-    int parts, count;               /* parts that may be skipped; parts that are */
+    int parts, count;               /* number of parts that may be skipped, and of those that are */
     struct gaussian *gaussian;      /* fitted to all scored sets */
     bool *seen;                     /* [scored][parts] */
     size_t seen_room;

@@ -24,7 +24,8 @@ typedef int draft_take_best_function(void *context, int which, const struct draf
 struct draft_reading {
     int rows;
     const int32_t *token;               /* [rows] */
-    const int32_t *parent;              /* [rows] node, rows of this reading among them, or -1: the end of what is committed */
+    const int32_t *parent;              /* [rows] a node, which may be a row of this reading, or -1: the end of the committed
+                                         * text */
     const int32_t *logit_row;           /* [logit_rows] ascending row indices whose logits are wanted */
     int logit_rows;
     int branches;                       /* number of branches whose logits are wanted; at most the source's */
@@ -36,18 +37,20 @@ struct draft_reading {
 };
 
 struct draft_source {
-    const char *path;                   /* of its file, for messages */
-    const char *fault;                  /* likely reason of logits that are not finite, for messages */
-    int vocab;                          /* all tokens that it can read are below this */
-    int logits;                         /* number of logits it returns, and the token of each; NULL: the same index */
+    const char *path;                   /* path of the source's file, for messages */
+    const char *fault;                  /* likely cause of logits that are not finite, for messages */
+    int vocab;                          /* the source can read tokens below this id */
+    int logits;                         /* number of logits returned; target_id: token of each, NULL: its index */
     const int32_t *target_id;
-    int branches;                       /* distributions per row: of the next token, and (Jakiro) of the token after it,
-                                         * whatever the next one is */
+    int branches;                       /* number of distributions per row: of the next token, and (Jakiro) of the token
+                                         * after it, whatever the next one is */
     bool second_next;                   /* the second branch predicts the next token, too */
-    bool beside;                        /* likewise, and children are drawn from both (DRAFT_BRANCHES) */
-    int max_rows, max_logit_rows;       /* maximum of one reading; at most DRAFT_ASKED_MAX rows have logits */
+    bool beside;                        /* the second branch predicts the next token, and children are drawn from both
+                                         * (DRAFT_BRANCHES) */
+    int max_rows, max_logit_rows;       /* maximum rows of one reading; at most DRAFT_ASKED_MAX rows have logits */
     int positions;                      /* longest text, including a draft */
-    int ranks;                          /* number of most likely tokens that it can return itself; 0: it returns logits */
+    int ranks;                          /* number of most likely tokens that the source can return itself; 0: it returns
+                                         * logits */
     int levels;                         /* maximum depth of a draft; 0: any */
     int (*nodes)(const struct draft_source *source);
     int (*room)(const struct draft_source *source);             /* returns how many more nodes fit */
@@ -59,7 +62,7 @@ struct draft_source {
 struct engine_source {
     struct draft_source base;
     struct engine *engine;
-    struct sequence *sequence;          /* of the current text */
+    struct sequence *sequence;          /* sequence of the current text */
     const struct forward_part *part;    /* layers and parts that its forwards leave out; NULL: none */
     const struct expert_plan *plan;     /* budget of experts; NULL: none */
 };

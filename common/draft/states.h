@@ -1,6 +1,6 @@
-/* True hidden states of a text that a draft head has still to read: copies, on the device, of what the target left there
- * (target_view), in the order in which the head concatenates them, newest last. The capacity is fixed: a caller that adds
- * more must read some first. */
+/* True hidden states of a text that a draft head has not read yet: copies, on the device, of the states that the target left
+ * there (target_view), in the order in which the head concatenates them, newest last. The capacity is fixed: if the buffers
+ * are full, the caller must let the head read some states first. */
 #ifndef MOE_DRAFT_STATES_H
 #define MOE_DRAFT_STATES_H
 
@@ -12,7 +12,7 @@ enum { STATES_ROOM = ENGINE_ROWS_MAX };
 
 struct states {
     struct device *device;
-    const struct head_params *head;     /* which states, and the width of each */
+    const struct head_params *head;     /* describes which states the head reads, and their widths */
     struct buffer state;                /* [head->states][STATES_ROOM][target hidden] */
     struct buffer index;                /* [STATES_ROOM] i32 */
     int first, count;                   /* range of valid rows in each state */

@@ -36,9 +36,9 @@ struct suffix {
     double factor, min;
     int total, occurrences, grow;
     struct suffix_tree own;             /* suffix tree of the text */
-    int prompt;                         /* tokens of the prompt; -1: not read yet */
+    int prompt;                         /* number of tokens in the prompt; -1: not read yet */
     struct suffix_corpus *corpus;       /* NULL: none */
-    int cursors;                        /* matches of the text's end in the corpus' tree */
+    int cursors;                        /* number of matches of the text's end in the corpus' tree */
     struct suffix_cursor cursor[SUFFIX_DEPTH_MAX + 1], below[SUFFIX_DEPTH_MAX + 1];
     struct suffix_draft draft[2];       /* the best draft so far, and the next candidate */
 };
@@ -169,8 +169,8 @@ static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const 
     return true;
 }
 
-/* For one child a draft of full size is computed and then cut to `tokens` levels, so that the choice of draft does not
- * depend on the requested length. */
+/* Drafts below a leaf. For one child a draft of full size is computed and then cut to `tokens` levels, so that the choice of
+ * draft does not depend on the requested length. */
 static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                           int tokens, struct err *err)
 {

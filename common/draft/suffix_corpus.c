@@ -24,7 +24,7 @@ struct index_head {
     uint32_t version, depth;
     uint64_t tokens, nodes, texts;
     struct sha256 tokenizer;            /* zeros: unknown */
-    struct digest128 digest;            /* of the file, computed with zeros here */
+    struct digest128 digest;            /* digest of the file, computed with zeros in this member */
 };
 
 struct suffix_corpus {

@@ -17,11 +17,11 @@ struct model;
 struct suffix_corpus;
 
 struct suffix_corpus_setup {
-    const struct model *model;          /* its tokenizer reads text and must match the ids; NULL: unknown */
+    const struct model *model;          /* model whose tokenizer reads text and matches the ids; NULL: unknown */
     int vocab, depth;
 };
 
-/* path: NULL opens an empty corpus, to be grown. */
+/* Opens a corpus. path NULL: an empty corpus, to be grown. */
 int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struct suffix_corpus_setup *setup, struct err *err);
 void suffix_corpus_close(struct suffix_corpus **corpus);
 const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus);
@@ -29,11 +29,11 @@ const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus)
 /* Writes the index. An existing file is replaced only if it is an index. */
 int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, struct err *err);
 
-/* Adds an answer to a corpus; suffix_corpus_grow must be called before the first one. */
+/* suffix_corpus_add adds an answer; suffix_corpus_grow must be called before the first one. */
 int suffix_corpus_grow(struct suffix_corpus *corpus, struct err *err);
 int suffix_corpus_add(struct suffix_corpus *corpus, const int32_t *token, int count, struct err *err);
 
-/* Writes a description: tokens, texts, seconds it took and memory. */
+/* Writes a description: numbers of tokens and texts, seconds to build or load, and memory. */
 void suffix_corpus_describe(const struct suffix_corpus *corpus, char *out, size_t room);
 
 #endif

@@ -360,7 +360,7 @@ int suffix_tree_follow(const struct suffix_tree *tree, struct suffix_cursor *cur
     return kept;
 }
 
-/* A token that may be next: number `at` of the node's edge. */
+/* A token that may be next: token number `at` of the node's edge. */
 struct chance {
     double probability, share;
     int32_t node, at, parent, level;

@@ -18,13 +18,13 @@
 
 enum { SUFFIX_DEPTH_MAX = 128, SUFFIX_TOKENS_MAX = 1 << 29, SUFFIX_DRAFT_MAX = 512, SUFFIX_SHARES_MAX = 1000 };
 
-#define SUFFIX_MIN (1.0 / SUFFIX_SHARES_MAX)              /* the smallest limit of probabilities */
+#define SUFFIX_MIN (1.0 / SUFFIX_SHARES_MAX)              /* smallest limit of probabilities */
 
 struct suffix_node {
     int32_t parent, start, end;         /* the edge: token[start .. end), cut at the end of the text */
     int32_t count;                      /* how often the edge's first token followed the parent */
     int32_t followed;                   /* sum of the children's counts */
-    int32_t child;                      /* the youngest one, or once sorted the most frequent; 0: none */
+    int32_t child;                      /* the youngest child, or once sorted the most frequent one; 0: none */
     int32_t sibling, before;            /* next and previous sibling; 0: none */
 };
 
@@ -51,7 +51,7 @@ int suffix_tree_init(struct suffix_tree *tree, int depth, struct err *err);     
 void suffix_tree_free(struct suffix_tree *tree);                                  /* *tree is {0} afterwards */
 void suffix_tree_clear(struct suffix_tree *tree);                                 /* removes all texts; memory is kept */
 
-/* suffix_tree_put adds one more token of an unfinished text; suffix_tree_add adds a whole text and ends it. */
+/* suffix_tree_put adds one token of an unfinished text; suffix_tree_add adds a whole text and ends it. */
 int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err);
 int suffix_tree_add(struct suffix_tree *tree, const int32_t *token, int count, struct err *err);
 
@@ -68,8 +68,8 @@ int suffix_tree_adopt(struct suffix_tree *tree, int vocab, bool *sound, struct e
 /* Returns the memory of tokens, nodes and hash table in bytes. */
 size_t suffix_tree_bytes(const struct suffix_tree *tree);
 
-/* Advances cursor[0 .. count), longest first, and the empty string by a token, and removes those that do not occur. cursor[]
- * must have room for one more than the depth. Returns their number. */
+/* Advances cursor[0 .. count), longest first, and a new cursor of length 0 by one token, and removes the cursors of strings
+ * that do not occur. cursor[] must have room for one more than the depth. Returns the number of cursors. */
 int suffix_tree_follow(const struct suffix_tree *tree, struct suffix_cursor *cursor, int count, int32_t token);
 
 /* Limits of a draft. A draft is a tree of nodes in decreasing order of probability, which is the product along the path of each
@@ -77,10 +77,10 @@ int suffix_tree_follow(const struct suffix_tree *tree, struct suffix_cursor *cur
 struct suffix_limits {
     int nodes;                          /* at most SUFFIX_DRAFT_MAX */
     int levels;
-    int first, below;                   /* maximum children of the root, and of a node */
+    int first, below;                   /* first: maximum children of the root; below: of any other node */
     double min;                         /* minimum probability, SUFFIX_MIN or more */
-    bool occurrences;                   /* relative frequencies divide by the occurrences of the string before a token, also
-                                         * those at a text's end; else by what followed it */
+    bool occurrences;                   /* relative frequencies divide by the occurrences of the string before a token,
+                                         * including those at a text's end; false: by the number of tokens that followed it */
 };
 
 struct suffix_draft {
@@ -89,7 +89,7 @@ struct suffix_draft {
     int32_t token[SUFFIX_DRAFT_MAX];
     int32_t parent[SUFFIX_DRAFT_MAX];   /* -1: the root */
     int32_t level[SUFFIX_DRAFT_MAX];    /* 1: a child of the root */
-    double share[SUFFIX_DRAFT_MAX];     /* relative frequency among what followed its parent */
+    double share[SUFFIX_DRAFT_MAX];     /* relative frequency among the tokens that followed its parent */
 };
 
 /* Writes the most probable draft after a cursor. */

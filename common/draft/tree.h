@@ -13,8 +13,8 @@
 
 struct draft_tree {
     int nodes, capacity;
-    int levels;                 /* levels that the tree would still get if there were room, including the one being added; 0:
-                                 * unknown */
+    int levels;                 /* number of levels that the tree would still get if there were room, including the current
+                                 * one; 0: unknown */
     int32_t *token;             /* [nodes] */
     int32_t *parent;            /* [nodes] an earlier node, or -1 */
     int32_t *depth;             /* [nodes] 1: a child of the root */
