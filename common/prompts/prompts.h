@@ -1,6 +1,6 @@
 /* Reads prompts from files one by one, in bounded memory.
  *
- * A JSON file contains objects (lines.h), or a list of texts; each object contains exactly one of
+ * A JSON file contains objects (lines.h), or, in a list, also texts; an object contains exactly one of
  *   prompt    raw text (the tokenizer's bos is prepended; special tokens in it are plain text)
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt; a content is a
  *             text or a list of parts ({type: text, text}), which are joined by newlines
@@ -8,7 +8,7 @@
  *   turns     chat: user turns as strings; each one is sent after the answer to the previous one
  *   tokens    token ids, unchanged
  * and optional id (string or number), task, answer (string or number), max_tokens, policy; MT-bench's question_id and category
- * A JSON file contains objects (lines.h), or, in a list, also texts; an object contains exactly one of
+ * are id and task if an object has none. A `prompt` that is a list of messages counts as `messages`. Other keys are ignored,
  * with a note unless options.field was given; blank lines are skipped.
  * With PROMPTS_ANSWERED `answer` is the assistant's reply, `answer_tokens` the same as ids after `tokens`, and `messages` may
  * contain answers anywhere. The start of an answer is found by tokens: those of the prompt alone must be a prefix of those of
