@@ -139,8 +139,7 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
     if (a->glu == GLU_GELU_TANH)
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_GELU_TANH, gate[i], up[i], 0, 0);
-    else if (a->limit == 0)                             /* branches outside the loops: inside, the compiler would compute all
-                                                         * forms */
+    else if (a->limit == 0)                             /* branches outside the loops: else all forms would be computed */
         for (int i = 0; i < UNIT_INNER; i++)
             gate[i] = plain_glu(GLU_SILU, gate[i], up[i], 0, 0);
     else if (a->alpha == 0)

@@ -60,8 +60,8 @@ DEVICE struct choose_share share_of(const struct choose_args &a, const struct ch
             min(begin + CHOOSE_TOKENS, a.vocab)};
 }
 
-/* Returns whether this block is the last one of its row to end; that block sees all that the other blocks wrote. All threads
- * receive the result. */
+/* Returns whether this block is the last one of its row to end; the last block sees all that the other blocks wrote. All
+ * threads receive the result. */
 DEVICE bool last_of_row(unsigned *ticket)
 {
     SHARED(int, last, 1);
