@@ -1,7 +1,8 @@
 # CUDA and its emulator; included by GNUmakefile.
 #
 # kernels/cuda is compiled twice: by nvcc, if it is installed, into a plug-in that commands open at run time
-# (lib/moekit/moe-cuda.so); and always by a C++ compiler, for the emulator (tests/emu): a library for tests, and similar plug-ins.
+# (lib/moekit/moe-cuda.so); and always by a C++ compiler, for the emulator (tests/emu): a library for tests, and similar
+# plug-ins.
 #
 #     CUDA=auto   builds the plug-in for the GPUs of this machine; without a GPU or nvcc, builds none and prints a note
 #     CUDA=yes    builds the plug-in for A100, H100 and B200, or for CUDA_ARCH='90a ...'; requires nvcc
@@ -41,15 +42,16 @@ COMPILE_EMU = $(CXX) $(EMU_FLAGS) $(CXXFLAGS) $(SAN_FLAGS) $(if $(WERROR),-Werro
 EMU_SOURCES  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
 # gemm.cu calls cuBLAS; the emulator replaces it by tests/emu/gemm.cc.
 EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(patsubst %.cu,$O/emu/%.o,$(filter-out %/gemm.cu,$(CUDA_SOURCES)))
-# The files of tests/emu, and those of tests/kernel that run kernels/cuda on the emulator instead of the host's instruction sets.
-# Not with TSan, because libtsan cannot follow fibers; the emulator detects races itself, in a flavour without sanitisers.
+# The files of tests/emu, and those of tests/kernel that run kernels/cuda on the emulator instead of the host's instruction
+# sets. Not with TSan, because libtsan cannot follow fibers; the emulator detects races itself, in a flavour without sanitisers.
 EMU_KERNELS  := linear expert_ffn slab attention rows route coded mix top learn learn_loss
 EMU_FILES    := $(if $(filter thread,$(subst $(comma), ,$(SAN))),,$(patsubst tests/emu/test_%.cu,%,$(wildcard tests/emu/test_*.cu)))
 EMU_TESTS    := $(if $(EMU_FILES),$O/tests/emu/run)
 RACE_TESTS   := $(if $(SAN),,$(if $(EMU_FILES),$O/race/tests/emu/run))
 
-# CUDA=yes: one binary for A100, H100 and B200 (and their smaller relatives), and PTX for later GPUs. Contraction is off: kernels
-# write fused multiply-adds explicitly, as fmaf, for GPUs and for the emulator. ptxas's output is kept for tests/check/cuda.sh.
+# CUDA=yes: one binary for A100, H100 and B200 (and their smaller relatives), and PTX for later GPUs. Contraction is off:
+# kernels write fused multiply-adds explicitly, as fmaf, for GPUs and for the emulator. ptxas's output is kept for
+# tests/check/cuda.sh.
 CUDA_PROCESSORS := $(or $(strip $(CUDA_ARCH)),80 90a 100)
 CUDA_TARGETS := $(foreach arch,$(CUDA_PROCESSORS),-gencode arch=compute_$(arch)$(comma)code=$(if $(CUDA_ARCH),sm_$(arch),$(if $(filter 100,$(arch)),[sm_100$(comma)compute_100],sm_$(arch))))
 CUDA_FLAGS   := -std=c++17 -O3 -lineinfo --fmad=false -I. $(KIT:%=-I%/include) -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v $(CUDA_TARGETS)
@@ -97,7 +99,8 @@ deps-cuda:
 	    nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
 	@chmod -R u+x $(CUDA_TOOLKIT)/nvidia/cu13/bin $(CUDA_TOOLKIT)/nvidia/cu13/nvvm/bin
 	@$(CUDA_TOOLKIT)/nvidia/cu13/bin/nvcc --version | tail -n 1
-# Compiles the kernels for one GPU architecture and checks them: the part of the long check that `make check` omits without a GPU.
+# Compiles the kernels for one GPU architecture and checks them: the part of the long check that `make check` omits without a
+# GPU.
 check-cuda:
 	@$(MAKE) --no-print-directory CUDA=yes CUDA_ARCH='$(or $(CUDA_ARCH),90a)' $O/lib/moekit/moe-cuda.so
 	@MOE_BIN=$O/bin tests/check/cuda.sh
