@@ -56,7 +56,7 @@
 #include "kernels/route.h"
 
 /* Returns the size of `group` in i32. The host stores the experts' bounds and lists of pairs (a row and one of its experts); a
- * GPU stores the pairs, and 16 bytes per work item, of which there may be one per pair. */
+ * GPU stores the pairs, and 16 bytes per work item, at most one item per pair. */
 static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return experts + 1 + 5 * pairs; }
 
 /* Returns the first of `width` floats that belongs to a part; `unit`: floats of a unit of weights. */

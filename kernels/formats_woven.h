@@ -75,13 +75,13 @@ FLOAT_INLINE struct woven_parts woven_between(struct woven w, int input, uint32_
     return woven_product(woven_half(w, 0), (int)scale, (int)q, woven_half(w, 2) * (float)min);
 }
 
-/* d, dmin, s[3], 32 words of 8 inputs */
+/* Layout: d, dmin, s[3], 32 words of 8 inputs. */
 FLOAT_INLINE struct woven_parts q4_k_parts(struct woven w, int input)
 {
     return woven_between(w, input, woven_nibble(w, 16, input));
 }
 
-/* d, sc[16], then for each 16 inputs 3 words of 5 inputs, in whose upper bits the last input is */
+/* Layout: d, sc[16], then for each 16 inputs 3 words of 5 inputs, whose upper bits contain the last input. */
 FLOAT_INLINE struct woven_parts q6_k_parts(struct woven w, int input)
 {
     const int x = 18 + input / 16 * 12, i = input % 16;
@@ -90,7 +90,8 @@ FLOAT_INLINE struct woven_parts q6_k_parts(struct woven w, int input)
     return woven_product(woven_half(w, 0), (int8_t)woven_byte(w, 2 + input / 16), (int)q - 32, 0);
 }
 
-/* d, dmin, s[3], then for each 32 inputs 5 words of 6 inputs; in their upper bits, from the first word on, the last two */
+/* Layout: d, dmin, s[3], then for each 32 inputs 5 words of 6 inputs; their upper bits, from the first word on, contain the
+ * last two inputs. */
 FLOAT_INLINE struct woven_parts q5_k_parts(struct woven w, int input)
 {
     const int x = 16 + input / 32 * 20, i = input % 32;
@@ -107,7 +108,7 @@ FLOAT_INLINE int iq4_level(uint32_t code)
     return level[code];
 }
 
-/* d, upper bits of 8 scales, their lower bits, 32 words of 8 inputs */
+/* Layout: d, upper bits of 8 scales, their lower bits, 32 words of 8 inputs. */
 FLOAT_INLINE struct woven_parts iq4_xs_parts(struct woven w, int input)
 {
     const int sub = input / 32;
@@ -115,14 +116,14 @@ FLOAT_INLINE struct woven_parts iq4_xs_parts(struct woven w, int input)
     return woven_product(woven_half(w, 0), (int)scale - 32, iq4_level(woven_nibble(w, 8, input)), 0);
 }
 
-/* d, 4 words of 8 inputs */
+/* Layout: d, 4 words of 8 inputs. */
 FLOAT_INLINE struct woven_parts iq4_nl_parts(struct woven w, int input)
 {
     return woven_product(woven_half(w, 0), 1, iq4_level(woven_nibble(w, 2, input)), 0);
 }
 
-/* d, scales as in GGUF, then for each 32 inputs 3 words: 10 inputs of the first 16, 10 of the others, and in 16 bits for each
- * half 5 more and the upper bit of the last, whose lower bits are the upper ones of the half's first word. */
+/* Layout: d, scales as in GGUF, then for each 32 inputs 3 words: 10 inputs of the first 16, 10 of the others, and in 16 bits
+ * for each half 5 more and the upper bit of the last, whose lower bits are the upper ones of the half's first word. */
 FLOAT_INLINE struct woven_parts q3_k_parts(struct woven w, int input)
 {
     const int x = 14 + input / 32 * 12, half = input / 16 % 2, i = input % 16, j = input / 16;
@@ -133,7 +134,7 @@ FLOAT_INLINE struct woven_parts q3_k_parts(struct woven w, int input)
     return woven_product(woven_half(w, 0), (int)(low | high << 4) - 32, (int)q - 4, 0);
 }
 
-/* d, dmin, for each 16 inputs a byte (scale low, minimum high) and then a word */
+/* Layout: d, dmin, one byte for each 16 inputs (scale low, minimum high), then one word for each 16 inputs. */
 FLOAT_INLINE struct woven_parts q2_k_parts(struct woven w, int input)
 {
     const uint32_t s = woven_byte(w, 4 + input / 16), q = woven_word(w, 20 + input / 16 * 4) >> (input % 16 * 2) & 3u;
@@ -147,7 +148,7 @@ FLOAT_INLINE int e2m1_twice(uint32_t code)
     return code & 8u ? -twice[code & 7u] : twice[code];
 }
 
-/* Unsigned E4M3, where 0x7f is 0 as ggml reads it; then 8 words of 8 inputs of E2M1. */
+/* Layout: 4 scales in unsigned E4M3 (0x7f is 0, as in ggml), then 8 words of 8 inputs of E2M1. */
 FLOAT_INLINE struct woven_parts nvfp4_parts(struct woven w, int input)
 {
     const uint8_t scale = (uint8_t)woven_byte(w, input / 16);
@@ -155,7 +156,7 @@ FLOAT_INLINE struct woven_parts nvfp4_parts(struct woven w, int input)
     return woven_product(0.5f * (scale == 0x7f ? 0 : scale == 0xff ? 480 : e4m3_to_f32(scale & 0x7f)), 1, code, 0);
 }
 
-/* E4M3, then the scale of the matrix, and 8 words as of nvfp4. */
+/* Layout: 4 scales in E4M3, then the scale of the matrix, and 8 words as in nvfp4. */
 FLOAT_INLINE struct woven_parts nvfp4_s_parts(struct woven w, int input)
 {
     const float scale = e4m3_to_f32((uint8_t)woven_byte(w, input / 16)) * float_from_bits(woven_word(w, 4));
@@ -183,7 +184,7 @@ FLOAT_INLINE struct woven_parts woven_iq2(struct woven w, uint32_t scale, uint32
     return woven_product(woven_half(w, 0) * 0.125f, 1 + 2 * (int)scale, signs >> input % 8 & 1u ? -value : value, 0);
 }
 
-/* d; for each 32 inputs 4 grid indices, then a word of 4 sign indices and the scale */
+/* Layout: d; for each 32 inputs 4 grid indices, then a word of 4 sign indices and the scale. */
 FLOAT_INLINE struct woven_parts iq2_xxs_parts(struct woven w, int input)
 {
     const int x = 2 + input / 32 * 8, g = input / 8 % 4;
@@ -191,14 +192,14 @@ FLOAT_INLINE struct woven_parts iq2_xxs_parts(struct woven w, int input)
     return woven_iq2(w, more >> 28, group, woven_signs(more >> 7 * g & 127u), input);
 }
 
-/* d; for each 8 inputs 9 bits of grid index and 7 of sign index; scales of 4 bits for each 16 inputs */
+/* Layout: d; for each 8 inputs 9 bits of grid index and 7 of sign index; scales of 4 bits for each 16 inputs. */
 FLOAT_INLINE struct woven_parts iq2_xs_parts(struct woven w, int input)
 {
     const uint32_t both = woven_word(w, 2 + input / 16 * 4) >> (input / 8 % 2 * 16);
     return woven_iq2(w, woven_scale(w, 66, input / 16), grid_iq2_xs()[both & 511u], woven_signs(both >> 9 & 127u), input);
 }
 
-/* d; lower bytes of grid indices; signs; upper bits of the indices, two for each 8 inputs; scales as of iq2_xs */
+/* Layout: d; lower bytes of grid indices; signs; upper bits of the indices, two for each 8 inputs; scales as in iq2_xs. */
 FLOAT_INLINE struct woven_parts iq2_s_parts(struct woven w, int input)
 {
     const int i = input / 8;
@@ -207,7 +208,7 @@ FLOAT_INLINE struct woven_parts iq2_s_parts(struct woven w, int input)
     return woven_iq2(w, woven_scale(w, 74, input / 16), group, woven_part(w, 34, i), input);
 }
 
-/* d; grid indices for each 4 inputs; words as of iq2_xxs for each 32 */
+/* Layout: d; grid indices for each 4 inputs; words as in iq2_xxs for each 32 inputs. */
 FLOAT_INLINE struct woven_parts iq3_xxs_parts(struct woven w, int input)
 {
     static const int8_t magnitude[8] = {4, 12, 20, 28, 36, 44, 52, 62};
@@ -217,7 +218,7 @@ FLOAT_INLINE struct woven_parts iq3_xxs_parts(struct woven w, int input)
     return woven_product(woven_half(w, 0) * 0.25f, 1 + 2 * (int)(more >> 28), minus ? -value : value, 0);
 }
 
-/* d; lower bytes of grid indices for each 4 inputs; their upper bits; signs; scales of 4 bits for each 32 inputs */
+/* Layout: d; lower bytes of grid indices for each 4 inputs; their upper bits; signs; scales of 4 bits for each 32 inputs. */
 FLOAT_INLINE struct woven_parts iq3_s_parts(struct woven w, int input)
 {
     const int i = input / 4;

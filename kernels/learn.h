@@ -1,21 +1,21 @@
-/* Operations of training on a device's buffers: forward, gradients, losses and the optimiser's step. common/train puts them on
- * a device's queue and does not depend on the processor.
+/* Operations of training on a device's buffers: forward, gradients, losses and the optimiser's step. common/train queues them
+ * on a device and does not depend on the processor.
  *
- * All numbers are f32, unless f64, i32 or i64 is written; rows have no gap, unless a stride is given, which counts floats. Any
- * number of rows, columns or elements may be 0, and there may be more elements than an i32 can count. Buffers that are read and
- * buffers that are written must not overlap, unless it is allowed. Row numbers and other indices are valid, because the caller
- * has checked them. Operations return no errors; errors that a device notices later are reported by queue_wait.
+ * All numbers are f32, unless f64, i32 or i64 is written. Rows are contiguous, unless a stride is given, which counts floats.
+ * Any number of rows, columns or elements may be 0, and there may be more elements than an i32 can count. Buffers that are read
+ * and buffers that are written must not overlap, unless it is allowed. Row numbers and other indices are valid, because the
+ * caller has checked them. Operations return no errors; errors that a device notices later are reported by queue_wait.
  *
  * Gradients are ADDED: a `gradient_to` receives +=, so its contents must be defined. A buffer of address 0 is "none", where
  * that is allowed.
  *
- * Order of sums: a result depends on the arguments only, never on threads, timing or earlier calls. So the same call gives the
- * same bits, and training continues from a checkpoint to the same bytes. Other shapes may give other bits: a row's bits may
- * depend on the number of rows. Floating-point atomics are therefore not allowed. The host also gives the same bits with any
- * number of threads and any instruction set: it sums f64 in ascending order, and sums within a row in 16 lanes (index mod 16,
- * stretches of 1024, each added to an f64); its products are OpenBLAS's, in blocks that depend on the shape. Devices match the
- * reference within the tolerances of tests/kernel/test_learn.c. A NaN among the inputs of a row's result makes that result NaN,
- * and a loss computed from an infinity is not finite, so that training notices both. */
+ * Order of sums: a result depends on the arguments only, never on threads, timing or earlier calls. So the same call is
+ * bit-identical each time, and training continues from a checkpoint to the same bytes. Other shapes may change bits: a row's
+ * bits may depend on the number of rows. Floating-point atomics are therefore not allowed. The host's bits also do not depend
+ * on the number of threads or on the instruction set: it sums f64 in ascending order, and sums within a row in 16 lanes (index
+ * mod 16, stretches of 1024, each added to an f64); its products are OpenBLAS's, in blocks that depend on the shape. Devices
+ * match the reference within the tolerances of tests/kernel/test_learn.c. A NaN among the inputs of a row's result makes that
+ * result NaN, and a loss computed from an infinity is not finite, so that training notices both. */
 #ifndef MOE_KERNELS_LEARN_H
 #define MOE_KERNELS_LEARN_H
 

@@ -50,8 +50,9 @@ struct linear_args {
     int rows, inputs, outputs, in_stride, out_stride;
 };
 
-/* A norm and the product that reads its result, one after the other, with their bits: `out` of the norm is `in` of the product,
- * and gets its values, too. `out` of the product must not overlap `in` of the norm. norm.rows 0: only the product. */
+/* A norm and the product that reads its result, one after the other, bit-identical to the single operations: `out` of the norm
+ * is `in` of the product, and is also written. `out` of the product must not overlap `in` of the norm. norm.rows 0: only the
+ * product. */
 struct norm_linear_args {
     struct norm_args norm;
     struct linear_args linear;

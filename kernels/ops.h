@@ -1,7 +1,7 @@
 /* All operations of a device. Each is specified in its own header. kernels/ref is the executable specification; kernels/cpu and
  * other devices match it within the tolerances of tests/kernel.
  *
- * Operations are put on a queue and run in its order. They return no errors, because the engine has checked shapes; errors that
+ * Operations are queued and run one after the other. They return no errors, because the engine has checked shapes; errors that
  * a device notices later are reported by queue_wait in tensor/device.h. */
 #ifndef MOE_KERNELS_OPS_H
 #define MOE_KERNELS_OPS_H

@@ -16,7 +16,7 @@
 
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
-/* Weight formats before this one have products on GPUs; others are only read there, one weight at a time. */
+/* GPUs compute products with the weight formats before this one; they only read the others, one weight at a time. */
 enum { GPU_FORMATS = FORMAT_Q6_K + 1 };
 
 struct cuda_context;                         /* one open device: kernels/cuda/context.h */
@@ -25,7 +25,7 @@ struct cuda_loop;                            /* a sequence of operations that th
 
 /* The body of a loop; see loop_start of common/tensor/device.h. */
 struct cuda_loop_body {
-    void (*put)(void *context);              /* puts one iteration's operations on the queue */
+    void (*put)(void *context);              /* queues the operations of one iteration */
     void *context;
     const int32_t *rows, *more;              /* on the device */
     int turns_max;                           /* max iterations until `more` becomes 0 */
