@@ -33,13 +33,13 @@ struct source_tensor {
     struct source_tensor *parts;    /* [part_count] of a joined tensor (coding.h): the tensors that its coding reads, owned;
                                      * else NULL */
     int part_count;
-    int64_t block[2];               /* of a joined tensor with scales: rows and columns that share one scale */
-    int bits, zero_add;             /* of a joined tensor of packed integers (coding_packed.h); else 0 */
+    int64_t block[2];               /* for joined tensors with scales: rows and columns that share one scale */
+    int bits, zero_add;             /* for joined tensors of packed integers (coding_packed.h); else 0 */
     bool used;                      /* set by a caller that checks that no tensor is left over */
 };
 
 struct source_file {
-    char name[SOURCE_NAME];         /* without its folder */
+    char name[SOURCE_NAME];         /* name without its folder */
     int fd;                         /* files of one archive share a descriptor; -1: a text, in memory */
     struct file_identity identity;  /* unknown for files of an archive */
     uint64_t base, bytes;           /* range in fd */

@@ -9,7 +9,7 @@
 const char coding_gguf_names[] =
     "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, MXFP4, NVFP4, TQ1_0, TQ2_0 and IQ1 to IQ4";
 
-/* Nibbles of 32 values: those of the low halves first. */
+/* Returns nibble i of 32; the low halves of the 16 bytes are nibbles 0 to 15. */
 static int nibble(const uint8_t *bytes, int i) { return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4; }
 
 static int fifth(const uint8_t *bits, int i) { return (bits[i / 8] >> i % 8 & 1) << 4; }
@@ -32,7 +32,8 @@ static void decode_q5_1(const uint8_t *b, float *out)
         out[i] = gguf_half_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + gguf_half_at(b + 2);
 }
 
-/* The value of a ternary digit: the byte holds the digits of a fraction of 256, the first one highest. */
+/* Returns a ternary digit, -1, 0 or 1. byte / 256 is a fraction whose ternary digits are the codes, the most significant one
+ * first. */
 static int ternary(uint8_t byte, int digit)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -56,7 +57,7 @@ static void decode_tq2_0(const uint8_t *b, float *out)
 }
 
 
-/* ---- blocks as coded rows have them (kernels/formats.h): the same values, exactly ---- */
+/* ---- coded blocks (kernels/formats.h) of exactly the same values ---- */
 
 static void recode_q5_0(const uint8_t *b, uint8_t *out)
 {
@@ -65,8 +66,8 @@ static void recode_q5_0(const uint8_t *b, uint8_t *out)
         out[2 + i] = (uint8_t)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
 }
 
-/* Makes a block of Q6_K of values d * scale * n, -32 <= n < 32, with a scale for each 16. `decode` writes n from `block` once
- * its d is 1; the caller has set its scales to 1. */
+/* Makes a block of Q6_K of values d * scale * n, -32 <= n < 32, with one scale per 16 values. `decode` writes n from `block`
+ * if d and the scales of the block are 1; the caller has set its scales to 1. */
 static void to_q6_k(uint8_t *block, int d_at, void (*decode)(const uint8_t *, float *), const int8_t scales[16], uint8_t *out)
 {
     float n[256];
@@ -98,7 +99,7 @@ static void recode_tq2_0(const uint8_t *b, uint8_t *out)
     to_q6_k(block, 64, decode_tq2_0, ONES, out);
 }
 
-/* Neighbours into one byte, the scale after them. */
+/* Puts neighbouring values into one byte, and the scale after the values. */
 static void recode_mxfp4(const uint8_t *b, uint8_t *out)
 {
     for (int i = 0; i < 16; i++)

@@ -260,8 +260,8 @@ static int hash_tokenizer(const struct text *json, struct sha256 *out, char **fr
     return rc;
 }
 
-/* Copies the tokenizer, from the first of these files that there is. The tokenizer is loaded here, so that a model file never
- * contains one that no command can use. It is loaded before its text is copied, as both may be large. */
+/* Copies the tokenizer from the first of these files that exists. The tokenizer is loaded here, so that a model file never
+ * contains one that no command can use. It is loaded before its text is copied, because both may be large. */
 static int take_tokenizer(struct model_facts *facts, const struct checkpoint *cp, const struct tokenizer_config *config,
                           struct err *err)
 {
@@ -586,7 +586,7 @@ static int take_sources(struct model_facts *facts, const struct checkpoint *cp, 
     return 0;
 }
 
-/* Adds the vocabulary map to the identity of the source, of which it is as much a part as the weights are. */
+/* Adds the vocabulary map to the identity of the source, which it is part of like the weights. */
 static int add_map(struct model_facts *facts, struct err *err)
 {
     struct sha256_stream *stream = NULL;

@@ -31,7 +31,7 @@ struct convert_options {
 struct conversion {
     struct checkpoint *checkpoint;  /* borrowed */
     const struct naming *naming;
-    const struct naming *ahead;     /* of predictors' tensors; NULL: a draft head, which has none */
+    const struct naming *ahead;     /* naming of the predictors' tensors; NULL: a draft head, which has no predictors */
     struct model_facts facts;
     struct layout layout;
     size_t widened;                 /* number of tensors that become f32 because no format here represents all their parts */

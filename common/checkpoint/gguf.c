@@ -19,7 +19,7 @@ static const int TYPE_BYTES[GGUF_TYPES] = {
     [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
     [GGUF_BOOL] = 1, [GGUF_STRING] = 8, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
 
-/* Types of tensors without blocks, or without a coding: those are known by their size alone. */
+/* Types of tensors without blocks. If a type has no coding, only its size is known. */
 static const struct gguf_dtype {
     int id;
     const char *name;
@@ -48,7 +48,7 @@ struct header {
     uint64_t alignment;
 };
 
-/* The next `bytes` bytes are in memory then. */
+/* Reads the header until its next `bytes` bytes are in memory. */
 static int need(struct header *h, uint64_t bytes, struct err *err)
 {
     struct gguf *g = h->gguf;
@@ -98,7 +98,7 @@ static int take_string(struct header *h, size_t *at, size_t *bytes, struct err *
     return 0;
 }
 
-/* A key or name: short, and UTF-8 without NULs. */
+/* Reads a key or name, which must be short, and UTF-8 without NULs. */
 static int take_name(struct header *h, const char *what, size_t *at, size_t *bytes, struct err *err)
 {
     if (take_string(h, at, bytes, err))
@@ -193,7 +193,7 @@ static int take_entries(struct header *h, uint64_t count, struct err *err)
 
 /* ---- tensors ---- */
 
-/* The type of an id; its name is NULL where no such type is known. */
+/* Returns the type with this id; its name is NULL if the id is unknown. */
 static struct gguf_dtype dtype_of(uint64_t id)
 {
     for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
@@ -278,7 +278,8 @@ static int take_tensors(struct header *h, uint64_t count, struct err *err)
 
 static uint64_t rounded(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
-/* Tensors one after another, with nothing but the alignment between them, and within the file. */
+/* Sets the tensors' offsets in the file. Tensors must follow each other with only the alignment between them, and end within
+ * the file. */
 static int locate_tensors(struct header *h, size_t before, struct err *err)
 {
     struct checkpoint *cp = h->cp;
@@ -380,7 +381,7 @@ const struct gguf_entry *gguf_find(const struct gguf *g, const char *key)
     return NULL;
 }
 
-/* How a key reads in messages. */
+/* Writes a key as messages show it. */
 static void show_key(const struct gguf *g, const char *key, char out[KEY_BYTES + 1])
 {
     const char *hole = strstr(key, "{}");

@@ -21,10 +21,11 @@ struct maker {
 /* Name in config.json of a member of struct hparams. */
 #define NAME_OF(m, member) arch_key((m)->arch, offsetof(struct hparams, member))
 
-/* general.architecture, and the model_type it is: without experts, with them, and with a sigmoid router. */
+/* Values of general.architecture, and their model_type: without experts, with experts, and with a sigmoid router. */
 static const struct family {
     const char *arch, *dense, *experts, *sigmoid;
-    bool of_chosen;                 /* the softmax is of the chosen experts' logits, which is that of all, renormalised */
+    bool of_chosen;                 /* the softmax is over the chosen experts' logits, which equals a renormalised softmax
+                                     * over all logits */
 } FAMILIES[] = {
     {"llama", "llama", "mixtral", NULL, false}, {"qwen2", "qwen2", NULL, NULL, false}, {"qwen3", "qwen3", NULL, NULL, false},
     {"qwen2moe", NULL, "qwen2_moe", NULL, false}, {"qwen3moe", NULL, "qwen3_moe", NULL, false},
@@ -54,7 +55,8 @@ static int put_integer(struct maker *m, const char *name, int64_t value)
     return put(m, m->config, name, json_integer(value));
 }
 
-/* The integer under `key` as `name`; *value holds what is taken when the key is not required and not there. */
+/* Reads the integer under `key` into *value, which keeps its value if the key is absent and not required, and writes it as
+ * `name` (NULL: does not write it). */
 static int integer(struct maker *m, const char *key, bool required, const char *name, int64_t *value)
 {
     if (gguf_integer(m->gguf, key, required, value, m->err))
@@ -101,7 +103,7 @@ static int width(struct maker *m, const char *key, int64_t layers, const char *n
 
 /* ---- rope ---- */
 
-/* rope_freqs.weight divides the frequency of each pair. */
+/* Writes the rope of rope_freqs.weight, whose elements divide the frequencies of the pairs. */
 static int put_stretch(struct maker *m, json_t *rope, const struct source_tensor *t)
 {
     struct source_reading reading = {0};
@@ -129,8 +131,8 @@ done:
     return rc;
 }
 
-/* The amplitude of cos and sin that a file gives goes on top of that of the paper; the one that it gives as a multiple of the
- * logarithm is of scores, and for latents alone. */
+/* Writes YaRN. The file's factor for cos and sin multiplies the paper's amplitude. Its multiplier of the logarithm gives an
+ * amplitude of scores, and applies to latent attention only. */
 static int put_yarn(struct maker *m, json_t *rope, double factor)
 {
     double times = 1, logarithm = 0, fast = 32, slow = 1;
@@ -306,7 +308,8 @@ static int put_indexers(struct maker *m)
     return put(m, m->config, "indexer_types", types);
 }
 
-/* Files with kv_b in two have the width of what is stored under key_length, and that of a head under key_length_mla. */
+/* Writes the widths of latent attention. In files with kv_b in two parts, key_length is the width of what is stored, and
+ * key_length_mla that of a head. */
 static int put_latents(struct maker *m)
 {
     int64_t key = 0, value = 0, rotary = 0, rank = 0;
@@ -391,7 +394,7 @@ static int put_period(struct maker *m, int64_t layers, const char *name, const c
     next = first + 1;
     while (next < layers && !tensor(m, (int)next, name))
         next++;
-    const int64_t period = next < layers ? next - first : layers + 1;     /* one layer, or none */
+    const int64_t period = next < layers ? next - first : layers + 1;     /* only one such layer, or none */
     return put_integer(m, period_key, period) || put_integer(m, offset_key, first < layers ? first % period : layers) ? -1 : 0;
 }
 
@@ -451,7 +454,7 @@ static int put_dense_layers(struct maker *m, int64_t layers)
     return put(m, m->config, "mlp_only_layers", list);
 }
 
-/* Shared experts, as a width or as a number of them; and which layers have experts. */
+/* Writes the shared experts, as a width or as a number of experts; and which layers have experts. */
 static int put_shared_experts(struct maker *m, int64_t layers)
 {
     const char *name = NAME_OF(m, shared_inner);
@@ -494,7 +497,7 @@ static int put_no_experts(struct maker *m, int64_t layers)
            put_integer(m, NAME_OF(m, shared_inner), inner) ? -1 : 0;
 }
 
-/* Families that have no key for the width of dense layers use one width for all layers. */
+/* Writes the experts. Families that have no key for the width of dense layers use one width for all layers. */
 static int put_experts(struct maker *m, int64_t layers)
 {
     const char *dense_name = NAME_OF(m, dense_inner), *scale_name = NAME_OF(m, router.scale);
@@ -528,7 +531,7 @@ static int put_experts(struct maker *m, int64_t layers)
     return put_groups(m) || put_shared_experts(m, layers) ? -1 : 0;
 }
 
-/* Factors that some families have, where GGUF has them. */
+/* Writes the family's factors, if the file contains them. */
 static int put_factors(struct maker *m)
 {
     const struct { const char *key, *name; } factors[] = {
@@ -561,7 +564,7 @@ static const char *find_family(struct maker *m)
     }
     if (integer(m, "{}.leading_dense_block_count", false, NULL, &first))
         return NULL;
-    if (!family->experts || tensor(m, (int)first, "exp_probs_b.bias"))          /* a correction is of sigmoids alone */
+    if (!family->experts || tensor(m, (int)first, "exp_probs_b.bias"))          /* only sigmoid routers have a correction */
         gating = family->sigmoid ? 2 : 0;
     if (integer(m, "{}.expert_count", false, NULL, &experts) || integer(m, "{}.expert_gating_func", false, NULL, &gating))
         return NULL;

@@ -1,4 +1,5 @@
-/* Which files are one GGUF checkpoint. Large ones are cut: NAME-00001-of-00003.gguf and so on, metadata in the first. */
+/* Finds the files that form one GGUF checkpoint. Large checkpoints are divided into NAME-00001-of-00003.gguf and so on, with
+ * the metadata in the first file. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -59,7 +60,7 @@ int gguf_find_file(const char *folder, char found[SOURCE_NAME], struct err *err)
     return 0;
 }
 
-/* Which of several files this is: *number from 0. */
+/* Reads which one of several files this is: *number from 0. */
 static int read_split(const struct gguf *g, size_t files, int64_t *number, struct err *err)
 {
     int64_t count = 1;
@@ -76,7 +77,7 @@ static int read_split(const struct gguf *g, size_t files, int64_t *number, struc
     return 0;
 }
 
-/* Shared experts' gates are one row, which some files have as a vector. */
+/* Turns the gates of shared experts into matrices of one row; some files store them as vectors. */
 static void widen_rows(struct checkpoint *cp)
 {
     for (size_t i = 0; i < cp->tensor_count; i++) {
@@ -103,7 +104,7 @@ static int make_texts(const struct gguf *g, struct checkpoint *cp, struct err *e
     return 0;
 }
 
-/* Messages begin with the path, where there is one. */
+/* Returns whether the path ends with this file name, so that messages name the file already. */
 static bool is_named(const char *path, const char *name)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;

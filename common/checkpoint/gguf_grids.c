@@ -147,7 +147,7 @@ static const uint16_t grid_iq1[2048] = {
 
 static unsigned word_at(const uint8_t *at) { return (unsigned)at[0] | (unsigned)at[1] << 8; }
 
-/* Eight values of a group of two-bit codes of {-1, 0, 1}, each moved by 1/8, upwards or downwards. */
+/* Writes eight values from a group of two-bit codes: scale times (-1, 0 or 1, plus 1/8, or with `down` minus 1/8). */
 static void put_iq1(float scale, unsigned group, bool down, float *values)
 {
     const float delta = down ? -0.125f : 0.125f;

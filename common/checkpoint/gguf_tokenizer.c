@@ -1,6 +1,6 @@
-/* The tokenizer of a GGUF file. Byte-level vocabularies (model gpt2) become a tokenizer.json: tokens, their kinds and the
- * merges are in the file, and tokenizer.ggml.pre names what is around them (gguf_pre.c). SentencePiece's (model llama)
- * become a tokenizer.model, whose scores and kinds the file has as they are. */
+/* Makes the tokenizer of a GGUF file. Byte-level vocabularies (model gpt2) become a tokenizer.json: the file contains
+ * tokens, their kinds and the merges, and tokenizer.ggml.pre names the pre-tokenizer (gguf_pre.c). SentencePiece
+ * vocabularies (model llama) become a tokenizer.model; the file contains its scores and kinds unchanged. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -49,8 +49,8 @@ static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_to
            gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, err) ? -1 : 0;
 }
 
-/* The unknown token is one. Where its id is given, files are careless with the type: place-holders have it too, or the token
- * itself has not. */
+/* Returns the type of a token. Only one token is the unknown one. If its id is given, types in files are unreliable:
+ * placeholders have its type, too, or the token itself has another type. */
 static int type_of(const struct vocabulary *v, size_t id)
 {
     int64_t type = v->types ? gguf_integer_at(v->gguf, v->types, id) : PIECE_NORMAL;
@@ -63,7 +63,8 @@ static int type_of(const struct vocabulary *v, size_t id)
 
 /* ---- ends ---- */
 
-/* Where "<|return|>" and "<|call|>" end (gpt-oss), "<|end|>" ends a message and the next one follows. */
+/* If a vocabulary has "<|return|>" and "<|call|>" (gpt-oss), these two end an answer, and "<|end|>" ends a message, after
+ * which the next one follows. */
 enum { END, RETURN, CALL };
 static const char *const ENDS[] = {
     [END] = "<|end|>", [RETURN] = "<|return|>", [CALL] = "<|call|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
@@ -71,7 +72,7 @@ static const char *const ENDS[] = {
     "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
 enum { END_COUNT = sizeof ENDS / sizeof *ENDS };
 
-/* Lists that do not fit each other are the tokenizer's to refuse. */
+/* Finds the ids of ENDS. Lists of different lengths give no ids: the tokenizer refuses them. */
 static void find_ends(const struct gguf *g, int64_t vocab, int64_t found[END_COUNT])
 {
     const struct gguf_entry *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, NULL);
@@ -167,7 +168,7 @@ static int check_size(const struct text *out, enum source_text which, struct err
                    source_text_kinds[which].limit);
 }
 
-/* Tokens that text is matched with before anything else, special ones and others. */
+/* Writes added_tokens: special and other tokens that are matched with the text before all other steps. */
 static int put_added(struct text *out, const struct vocabulary *v, struct err *err)
 {
     size_t at = v->tokens->at, put = 0;
@@ -188,7 +189,7 @@ static int put_added(struct text *out, const struct vocabulary *v, struct err *e
     return text_puts(out, "],", err);
 }
 
-/* Tokens of type UNUSED fill the vocabulary up; no text becomes one. */
+/* Writes the model. Tokens of type UNUSED pad the vocabulary; no text is encoded as one of these. */
 static int put_model(struct text *out, const struct vocabulary *v, const struct pre_tokenizer *pre, struct err *err)
 {
     size_t at = v->tokens->at, put = 0;
@@ -300,7 +301,7 @@ static int put_bytes(struct text *out, int field, const void *data, size_t bytes
            text_put(out, data, bytes, err) ? -1 : 0;
 }
 
-/* ModelProto.pieces: piece, score, type. */
+/* Writes an entry of ModelProto.pieces: piece, score, type. */
 static int put_piece(struct text *out, struct text *piece, const struct vocabulary *v, size_t id, struct gguf_string token,
                      struct err *err)
 {
@@ -312,7 +313,8 @@ static int put_piece(struct text *out, struct text *piece, const struct vocabula
            put_bytes(out, 1, piece->data, piece->length, err) ? -1 : 0;
 }
 
-/* trainer_spec: BPE, with bytes where there are some; normalizer_spec: a mark in front, where asked for. */
+/* Writes trainer_spec: BPE, with bytes if the vocabulary has byte tokens; and normalizer_spec: a space in front of the text
+ * if requested. */
 static int put_specs(struct text *out, const struct vocabulary *v, bool bytes, struct err *err)
 {
     struct text spec = {0};
@@ -355,7 +357,7 @@ done:
 
 /* ---- the texts ---- */
 
-/* The strings that chat templates use. */
+/* Writes the settings with the strings that chat templates use. */
 static int make_settings(struct text *out, const struct vocabulary *v, struct err *err)
 {
     const struct { const char *name; int64_t id; } tokens[] = {

@@ -72,7 +72,7 @@ static int take_parts(struct source_tensor *tensor, struct source_tensor *const 
 static int64_t parts_of(int64_t size, int64_t block) { return size / block + (size % block != 0); }
 
 /* Computes how many rows and columns share a scale: from the shape of the scales, except for the size of blocks, which
- * config.json says. */
+ * config.json states. */
 static int fit_scales(const struct checkpoint *cp, const struct quantisation *q, const struct source_tensor *t,
                       const struct source_tensor *scale, bool blocks, int64_t block[2], struct err *err)
 {
@@ -402,7 +402,7 @@ int checkpoint_join(struct checkpoint *cp, struct err *err)
     size_t kept = 0;
     if (quantisation_read(cp, &quantisation, err))
         return -1;
-    bool quantised = quantisation.method != QUANTISED_NOT; /* tensors show it in GGUF and old ModelOpt files */
+    bool quantised = quantisation.method != QUANTISED_NOT; /* in GGUF and old ModelOpt files the tensors show it */
     for (size_t i = 0; i < cp->tensor_count; i++) {
         if (join(cp, &quantisation, &cp->tensors[i], err))
             return -1;

@@ -147,7 +147,7 @@ static int check_float_weights(const json_t *weights, const struct quantisation 
 
 /* ---- ModelOpt ---- */
 
-/* Bits of a value; 0: of more than one kind. */
+/* Bits of a value; 0: values have different widths. */
 static const struct algorithm { const char *name; int bits; } ALGORITHMS[] = {
     {"FP8", 8}, {"FP8_PER_CHANNEL_PER_TOKEN", 8}, {"NVFP4", 4}, {"W4A16_NVFP4", 4}, {"MIXED_PRECISION", 0}};
 
@@ -165,7 +165,7 @@ static int read_algorithm(const json_t *object, int *bits, struct err *err)
                          "MIXED_PRECISION");
 }
 
-/* Checks group_size: 16 inputs share a scale of NVFP4, and those of FP8 are for whole rows. */
+/* Checks group_size: with NVFP4, 16 inputs share a scale; scales of FP8 are for whole rows, so FP8 has no groups. */
 static int check_group_size(const json_t *object, int bits, struct err *err)
 {
     int group = 16;
