@@ -66,7 +66,7 @@ static struct decode_sink sink_of(struct work *work)
     return (struct decode_sink){.context = work, .begin = on_begin, .iteration = on_iteration, .text = on_text};
 }
 
-/* Adds a prompt at work. Returns NULL if memory is short. */
+/* Converts a result to JSON. Returns NULL if memory is short. */
 static json_t *result_to_json(const struct prompt *prompt, const struct decode_result *result)
 {
     static const char *const reasons[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_ABORT] = "abort"};
@@ -269,8 +269,8 @@ static int remove_completed(struct texts *all, struct err *err)
     return 0;
 }
 
-/* Returns the decoder to the pool. If this prompt reserved the last text numbers, frees those that it did not use for the next
- * prompt. */
+/* Returns the decoder to the pool. If this prompt reserved the last text numbers, the next prompt receives the numbers that
+ * this one did not use. */
 static void finish_work(struct work *work)
 {
     if (work->all->recorder.sequence == work->reserved)

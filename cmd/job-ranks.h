@@ -26,8 +26,8 @@ int job_ranks_threads(struct session_options *options, const struct ranks *ranks
  * input is named. */
 int job_ranks_check(const struct ranks *ranks, const struct strings *inputs, bool implied, struct err *err);
 
-/* Ends a process after a failure. Informs the other processes and prints the error first, so that a process that ends later is
- * not reported as the cause. */
+/* Informs the other processes of a failure, and prints the error unless another process prints it. Must be called before a
+ * failed process ends, so that the others report its error and not its disappearance. */
 void job_ranks_leave(struct ranks *ranks, const struct console *console, struct err *err);
 
 #endif
