@@ -1,4 +1,5 @@
-/* Monotonic seconds, for measuring. Policies never read the clock: the decoding loop measures and passes the times to them. */
+/* Returns monotonic seconds, for measuring. Policies never read the clock: the decoding loop measures and passes the times
+ * to them. */
 #ifndef MOE_BASE_CLOCK_H
 #define MOE_BASE_CLOCK_H
 

@@ -278,7 +278,7 @@ struct output {
         size_t used;
     } window;
     uint64_t written_back;  /* write-back was started for all bytes before this offset */
-    int fd, slot;           /* slot: of the temporary name, -1 when written in place */
+    int fd, slot;           /* slot: of the temporary name in the table of names; -1 when written in place */
     bool kept, folder_synced;
     double synced;          /* clock_seconds; initially the time of opening */
 };
@@ -369,7 +369,7 @@ static bool lock_named(struct output *out)
     struct stat status;
     if (flock(out->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         return false;
-    return fstat(out->fd, &status) || status.st_nlink;          /* where the file system has no locks, it goes without */
+    return fstat(out->fd, &status) || status.st_nlink;          /* on file systems without locks, none is taken */
 }
 
 static int open_temporary(struct output *out, struct err *err)
@@ -443,7 +443,7 @@ static int open_part(struct output *out, struct err *err)
         mem_free(&out->left);
     if (!create_named(out))
         return err_errno(err, "%s: cannot write into its folder", out->path);
-    (void)!flock(out->fd, LOCK_EX | LOCK_NB);           /* where the file system has no locks, it goes without */
+    (void)!flock(out->fd, LOCK_EX | LOCK_NB);           /* on file systems without locks, none is taken */
     return 0;
 }
 
@@ -485,7 +485,7 @@ static int output_begin(struct output *out, bool kept, struct err *err)
     if (kept ? open_part(out, err) : open_temporary(out, err))
         return -1;
     if (exists)
-        (void)!fchmod(out->fd, status.st_mode & 0777);          /* as a plain overwrite would have left it */
+        (void)!fchmod(out->fd, status.st_mode & 0777);          /* keeps the mode, as overwriting the file would */
     return 0;
 }
 

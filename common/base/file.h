@@ -29,7 +29,7 @@ bool file_same(const struct file_identity *a, const struct file_identity *b);   
 bool file_is_pointer(const void *data, size_t bytes);
 #define FILE_POINTER_FAULT "is a Git LFS pointer, not the file itself; `git lfs pull` in its folder downloads the file"
 
-/* A file without a name in `folder`, open for reading and writing, gone when it is closed. */
+/* Opens a file without a name in `folder` for reading and writing; it disappears when it is closed. */
 int file_nameless(int *fd, const char *folder, struct err *err);
 
 /* Fails if an open file is not a regular file. A pipe without a writer must have been opened with O_NONBLOCK. */

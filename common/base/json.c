@@ -12,7 +12,7 @@
 #include "common/base/text.h"
 
 static _Thread_local bool failed;               /* an allocation of jansson failed since this was cleared */
-static _Thread_local bool reading, too_much;    /* while reading: the tree exceeds `room`, further allocations fail */
+static _Thread_local bool reading, too_much;    /* reading only: the tree exceeds `room`, so further allocations fail */
 static _Thread_local size_t held, room;         /* bytes of the tree so far */
 
 static void *watched_malloc(size_t bytes)
@@ -27,7 +27,7 @@ static void *watched_malloc(size_t bytes)
 static void watched_free(void *block)
 {
     const size_t bytes = malloc_usable_size(block);
-    held -= bytes < held ? bytes : held;        /* frees memory allocated before the limit was set, too */
+    held -= bytes < held ? bytes : held;        /* freed memory may have been allocated before the limit was set */
     free(block);
 }
 

@@ -23,16 +23,16 @@ bool json_no_memory(const json_error_t *fault);
  * which names `what` was expected: "a cost table". */
 json_t *json_file(const char *path, size_t limit, const char *what, struct err *err);
 
-/* The value as text, to be freed with mem_free; NULL: no memory. Reals have the fewest digits that read back as the same,
- * unless `flags` have a JSON_REAL_PRECISION. */
+/* Returns the value as text, to be freed with mem_free; NULL: no memory. Reals have the fewest digits that read back as the
+ * same, unless `flags` contain a JSON_REAL_PRECISION. */
 char *json_text(const json_t *value, size_t flags, struct err *err);
 
-/* Writes a file: the value as text, and a line end. */
+/* Writes a file that contains the value as text, and a line end. */
 int json_write(const char *path, const json_t *value, size_t flags, struct err *err);
 
 /* Writes the object as one line and frees it. */
 int json_line(struct text *out, json_t *object, struct err *err);
 
-json_t *json_finite(double value);      /* null if it is NaN or infinite */
+json_t *json_finite(double value);      /* JSON null for NaN and infinities */
 
 #endif

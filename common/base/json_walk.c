@@ -4,7 +4,7 @@
 
 #include "common/base/utf8.h"
 
-enum { PLAIN_DIGITS = 18 };         /* any this many digits fit into 64 bits */
+enum { PLAIN_DIGITS = 18 };         /* any number of this many digits fits into 64 bits */
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
@@ -15,7 +15,7 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-/* Line and column of a position, from 1. */
+/* Computes line and column of a position, from 1. */
 static void position_of(const char *begin, const char *at, int *line, int *column)
 {
     const char *start = begin;

@@ -9,7 +9,7 @@
 
 #include "common/base/err.h"
 
-/* *out = a op b; returns false and leaves *out unchanged on overflow. */
+/* Compute *out = a op b; return false and leave *out unchanged on overflow. */
 static inline bool size_add(size_t a, size_t b, size_t *out)
 {
     size_t sum;
@@ -28,13 +28,14 @@ static inline bool size_mul(size_t a, size_t b, size_t *out)
     return true;
 }
 
-/* value rounded up to a multiple of step (a power of two); value must be at most SIZE_MAX - step. */
+/* Returns value rounded up to a multiple of step (a power of two); value must be at most SIZE_MAX - step. */
 static inline size_t size_align(size_t value, size_t step) { return (value + step - 1) & ~(step - 1); }
 
-/* count x size bytes of zeros, at least one byte; NULL with err set when there is no such memory. Freed by mem_free. */
+/* Allocates count x size bytes of zeros, at least one byte; returns NULL with err set if there is no such memory. Freed by
+ * mem_free. */
 void *mem_alloc(size_t count, size_t size, struct err *err);
 
-/* The same, aligned to 64 bytes (a cache line, one AVX-512 register). Freed by mem_free. */
+/* Allocates the same, aligned to 64 bytes (a cache line, one AVX-512 register). Freed by mem_free. */
 void *mem_alloc_aligned(size_t count, size_t size, struct err *err);
 
 /* Makes room for at least `need` elements in the growing array *array (capacity *room, element size `size`), doubling so

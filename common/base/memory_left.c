@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first bytes of a small file; false when it cannot be read. */
+/* Reads the first bytes of a small file; returns false if the file cannot be read. */
 static int read_small(const char *root, const char *path, char *out, size_t room)
 {
     char name[1024];
@@ -27,7 +27,7 @@ static int64_t read_number(const char *root, const char *folder, const char *nam
     return strtoll(text, NULL, 10);
 }
 
-/* The value of a line "NAME VALUE" of memory.stat; -1: there is no such line. */
+/* Returns the value of a line "NAME VALUE" of memory.stat; -1: no such line. */
 static int64_t stat_value(const char *stat, const char *name)
 {
     size_t length = strlen(name);
@@ -37,8 +37,8 @@ static int64_t stat_value(const char *stat, const char *name)
     return -1;
 }
 
-/* Bytes of the page cache that are charged to a group and that the kernel reclaims on demand. memory.stat of version 1 counts
- * the group alone, and its total_ lines the groups below it as well, as version 2 does. */
+/* Returns the bytes of the page cache that are charged to a group and that the kernel reclaims on demand. memory.stat of
+ * version 1 counts the group alone, and its total_ lines include the groups below it, as version 2 does. */
 static int64_t group_reclaimable(const char *root, const char *folder)
 {
     static const char *const names[][2] = {{"total_active_file", "active_file"}, {"total_inactive_file", "inactive_file"}};

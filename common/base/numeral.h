@@ -12,10 +12,10 @@ enum { NUMERAL_ROOM = 40 };
  * have no point: 3, 1e+20. */
 void numeral_real(char out[NUMERAL_ROOM], double value, bool single);
 
-/* Bytes for people, in powers of 1000: "1 byte", "762 bytes", "91.1 kB", "17.1 MB". */
+/* Formats bytes for people, in powers of 1000: "1 byte", "762 bytes", "91.1 kB", "17.1 MB". */
 void numeral_size(char out[NUMERAL_ROOM], uint64_t bytes);
 
-/* A count of thousands and more for people: "976", "8.5 M", "6.9 B". */
+/* Formats a count for people, from a thousand on with a unit: "976", "8.5 M", "6.9 B". */
 void numeral_count(char out[NUMERAL_ROOM], double count);
 
 /* Returns "s" for a plural noun, "" for a count of one: "%d text%s". */

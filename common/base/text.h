@@ -22,6 +22,6 @@ void text_clear(struct text *text);      /* length 0, memory kept */
 void text_free(struct text *text);
 
 bool text_ends(const char *string, const char *end);
-bool bytes_end(const char *bytes, size_t count, const char *end);       /* the same for bytes without a NUL */
+bool bytes_end(const char *bytes, size_t count, const char *end);       /* the same for bytes that are not NUL-terminated */
 
 #endif

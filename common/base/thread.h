@@ -6,7 +6,8 @@
 
 #include <pthread.h>
 
-/* As pthread_create: starts `run`, which gets `argument`. Returns 0 or an error number. The caller joins the thread. */
+/* Starts a thread that runs `run` with `argument`, like pthread_create. Returns 0 or an error number. The caller joins the
+ * thread. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
 #endif

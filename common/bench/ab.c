@@ -76,7 +76,7 @@ done:
     return rc;
 }
 
-/* Neither a program nor a file of the suite may be written. */
+/* Fails if an output is one of the programs or a file of the suite. */
 static int check_inputs(const struct ab *ab, struct err *err)
 {
     const struct console *console = ab->setup->console;
@@ -186,7 +186,7 @@ static int run_build(const struct ab *ab, int side, int round, struct text *path
     return status ? refuse(ab, side, status, err) : 0;
 }
 
-/* A program that writes nothing and succeeds is another one. */
+/* A program that succeeds without writing anything is not moe-bench. */
 static int read_stream(struct measurements *all, const char *path, struct err *err)
 {
     struct reader *in = NULL;

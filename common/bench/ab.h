@@ -19,7 +19,7 @@ struct ab_setup {
     int threads;                        /* 0: the default of each build */
     double limit;
     int rounds;                         /* maximum rounds; fewer if all is decided earlier */
-    const char *folder;                 /* for temporary files */
+    const char *folder;                 /* folder for temporary files */
     const char *keep;                   /* folder in which to keep the streams: base-1.moes, now-1.moes and so on; NULL: not
                                          * kept */
     const struct console *console;

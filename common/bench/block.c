@@ -17,13 +17,13 @@ struct slot {
     struct decode_prompt asked;
     struct decode_recorder recorder;
     struct text held;                   /* records that wait until all older samples are written */
-    size_t number;                      /* of the prompt in the block */
+    size_t number;                      /* index of the prompt in the block */
 };
 
 struct run {
     const struct block *block;
     struct slot *slot;                  /* [slots] sample `number` is in slot number % slots */
-    size_t slots, begun, written;       /* samples; those from `written` up to `begun`, excluded, have slots */
+    size_t slots, begun, written;       /* numbers of samples; those from `written` up to `begun`, excluded, have slots */
     bool busy[DECODERS_MAX];            /* decoders with a sample */
 };
 

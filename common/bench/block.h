@@ -19,11 +19,12 @@ struct block {
     const struct ready_setting *ready;
     const struct prompt *prompts;       /* [count] */
     size_t count;
-    struct resume *resume;              /* the first samples are copied from it, as far as it has samples; NULL: none */
+    struct resume *resume;              /* the first samples are copied from this stream, as far as it has samples; NULL:
+                                         * none */
     bool in_place;                      /* the stream of this run replaces the resumed one */
     struct writer *writer;
     struct progress *bar;
-    int64_t sequence;                   /* of the first sample */
+    int64_t sequence;                   /* number of the first sample in the stream */
 };
 
 /* Decodes and writes `count` samples; bar->step is called for each. */

@@ -8,8 +8,9 @@
 struct child {
     const char *const *words;           /* path of the program and its arguments, ending with NULL */
     const char *folder;                 /* working directory; NULL: the current one */
-    int input, output, errors;          /* its descriptors; -1: /dev/null, for errors: this process's stderr */
-    double seconds;                     /* after this time it is killed, as if it had exited with 1; INFINITY: no limit */
+    int input, output, errors;          /* descriptors of the program; -1: /dev/null, for errors: this process's stderr */
+    double seconds;                     /* time after which the program is killed, as if it had exited with 1; INFINITY: no
+                                         * limit */
 };
 
 /* Runs the program. *status: as from waitpid; exit status 127: the program could not be started. */

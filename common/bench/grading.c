@@ -29,7 +29,7 @@ struct work {
     struct writer *writer;              /* NULL: no stream is written */
     char *settings[BENCH_SETTINGS_MAX];
     bool forced[BENCH_SETTINGS_MAX];    /* routes or texts were forced, so they are not the model's: nothing is graded */
-    int setting_count, next_setting;    /* next_setting: of the next sequence */
+    int setting_count, next_setting;    /* next_setting: setting of the next sequence */
     struct open_text *open;
     size_t open_count, open_room;
     bool *rule_used, *command_used;     /* [rule_count], [command_count]: some text has the task */

@@ -23,9 +23,9 @@ struct grading_options {
     const char *const *commands;        /* "TASK=COMMAND" */
     int rule_count, command_count;
     double seconds;
-    const char *folder;                 /* for the standard input of commands */
+    const char *folder;                 /* folder for files with the standard input of commands */
     const char *stream;                 /* path for a copy of the stream with these grades in place of its own; NULL: none */
-    bool lines;                         /* print one JSON line per answer, before those of the rows */
+    bool lines;                         /* print one JSON line per answer, before the lines of the rows */
 };
 
 struct graded_row {
@@ -38,7 +38,7 @@ struct graded_row {
 };
 
 struct grading {
-    struct graded_row *rows;            /* by task in order of appearance, then by setting */
+    struct graded_row *rows;            /* ordered by first appearance of the task, then by setting */
     size_t count, room;
 };
 

@@ -27,7 +27,7 @@
 
 struct identity_setup {
     const struct suite *suite;
-    struct session_options session;     /* for settings that do not say otherwise; its model is ignored */
+    struct session_options session;     /* for settings without options of their own; its model is ignored */
     bool force;                         /* see budget.h */
     bool strict;
     const struct console *console;
@@ -41,7 +41,7 @@ struct identity_token {
 };
 
 struct identity_difference {
-    char *prompt;                       /* its id, or "file:line" */
+    char *prompt;                       /* id of the prompt, or "file:line" */
     int number;                         /* index of the prompt in the suite, from 0 */
     int index;                          /* index of the token in the answer, from 0; the number of tokens if only the texts
                                          * differ */
@@ -53,7 +53,7 @@ struct identity_row {                   /* result of one setting */
     int setting, reference;             /* equal: the setting is a reference */
     char *apart;                        /* why its text may differ; NULL: it must not */
     int prompts;                        /* prompts decoded and compared */
-    int64_t tokens;                     /* tokens of their answers */
+    int64_t tokens;                     /* tokens of these prompts' answers */
     struct identity_difference *differences;    /* the first difference of each prompt that differs, ordered by prompt */
     size_t count, room;
 };

@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/report/stats.h"
 
-enum { SIZES = 6, SMALLEST = 1 << 10, FACTOR = 8, ROUNDS_MIN = 5, ROUNDS_MAX = 512 };      /* to 32 MiB in all */
+enum { SIZES = 6, SMALLEST = 1 << 10, FACTOR = 8, ROUNDS_MIN = 5, ROUNDS_MAX = 512 };      /* sizes up to 32 MiB in all */
 
 double network_gather(const struct transfer_speed *network, int ranks, double bytes)
 {

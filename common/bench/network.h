@@ -6,8 +6,8 @@
 #include "common/bench/speeds.h"
 #include "common/ranks/ranks.h"
 
-/* Returns the seconds of an all-gather of `bytes` in all over a ring: each of ranks - 1 turns has the latency and sends
- * bytes / ranks. */
+/* Returns the seconds of an all-gather of `bytes` bytes in total over a ring: each of ranks - 1 turns takes the latency and
+ * sends bytes / ranks. */
 double network_gather(const struct transfer_speed *network, int ranks, double bytes);
 
 /* Measures all-gathers of several sizes for about `seconds` and fits latency and bandwidth of network_gather to their times, by

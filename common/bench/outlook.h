@@ -15,27 +15,28 @@
 #include "common/model/hparams.h"
 #include "common/policy/plan.h"
 
-/* Operations that threads share: in a layer qkv, attention, out, router, experts up and down; in a forward two more. */
+/* Numbers of operations that threads share: qkv, attention, out, router, experts up and down in a layer; two more in a
+ * forward. */
 enum { OUTLOOK_OPERATIONS_LAYER = 6, OUTLOOK_OPERATIONS_FORWARD = 2, OUTLOOK_LENGTH_MAX = 16, OUTLOOK_CURVE = 11 };
 
 /* ---- models */
 
-struct outlook_bytes { double of[FORMAT_COUNT]; };      /* of weights, by format */
+struct outlook_bytes { double of[FORMAT_COUNT]; };      /* bytes of weights, by format */
 
 struct outlook_model {
     char name[64];
     bool file;                          /* a model file, not a config.json alone */
     struct hparams shape;
-    int layers;                         /* that run; of a draft head, its own */
+    int layers;                         /* layers that run; for a draft head, its own layers */
     int moe_layers;
     double weights;                     /* bytes of all of them */
     double experts;                     /* bytes of all routed experts */
     double slot;                        /* bytes of the largest routed expert */
-    struct outlook_bytes dense;         /* that each forward reads, except routed experts */
+    struct outlook_bytes dense;         /* bytes that each forward reads, except routed experts */
     struct outlook_bytes head;          /* the part of `dense` that is the output head */
-    struct outlook_bytes expert;        /* one routed expert of each MoE layer, together */
+    struct outlook_bytes expert;        /* bytes of one routed expert of each MoE layer, summed */
     struct outlook_bytes predictor;     /* the first predictor's layer, without its output head */
-    bool own_head;                      /* of a draft head: does not use its target's output head */
+    bool own_head;                      /* draft heads only: does not use its target's output head */
 };
 
 /* Formats of a config.json alone; -1: not given. */
@@ -44,7 +45,7 @@ struct outlook_formats { int dense, experts; };
 /* Opens a model file, a config.json, a folder with one, or a known shape (arch.h). Nothing but sizes is read. */
 int outlook_model_read(struct outlook_model *out, const char *path, const struct outlook_formats *formats, struct err *err);
 
-/* The file of a draft head. */
+/* Opens the file of a draft head. */
 int outlook_model_read_head(struct outlook_model *out, const char *path, struct err *err);
 
 /* Returns whether products with this format count: its part is more than norms and biases, which are f32 in any model. */
@@ -54,15 +55,15 @@ bool outlook_multiplies(const struct outlook_bytes *bytes, int format);
 
 struct outlook_drafter {
     const char *text;                   /* as given */
-    double accept[PLAN_DEPTHS];         /* acceptance probability at depth 1, 2, and 3 and beyond */
+    double accept[PLAN_DEPTHS];         /* acceptance probability at depth 1, at depth 2, and from depth 3 on */
     struct outlook_bytes step;          /* bytes that one drafted token reads */
-    int operations;                     /* of one drafted token */
-    double memory;                      /* bytes of its own weights, keys and values */
+    int operations;                     /* number of operations for one drafted token */
+    double memory;                      /* bytes of the drafter's own weights, keys and values */
 };
 
-#define OUTLOOK_ACCEPT 0.6              /* acceptance probability where none is given */
+#define OUTLOOK_ACCEPT 0.6              /* default acceptance probability */
 
-/* Reads KIND[:key=value,...]. */
+/* Reads a drafter from its settings, KIND[:key=value,...]. */
 int outlook_drafter_read(struct outlook_drafter *out, const char *text, const struct outlook_model *target, int context,
                          int format, struct err *err);
 
@@ -73,22 +74,23 @@ struct outlook_setup {
     const struct speeds *speeds;
     const struct outlook_drafter *drafter;
     int drafters;
-    int context, prefix;                /* context 0: session_kv_bytes's; prefix: tokens of the text so far */
+    int context, prefix;                /* context 0: that of session_kv_bytes; prefix: tokens of the text so far */
     int kv_format;                      /* enum cache_format */
     const char *cache;                  /* --cache-experts; NULL: auto if the model does not fit */
-    double hits;                        /* share of requested experts found in memory; negative: that of all experts */
+    double hits;                        /* share of requested experts found in memory; negative: the share of experts that
+                                         * are in memory */
     int texts, ranks;
-    int length;                         /* of drafts; negative: the best one, up to OUTLOOK_LENGTH_MAX */
+    int length;                         /* draft length; negative: the best one, up to OUTLOOK_LENGTH_MAX */
 };
 
 /* The tiers in which one rank keeps its parts of the model, in bytes. */
 struct outlook_place {
-    double dense, experts, kv, drafters;        /* experts: all of the rank */
-    double memory;                      /* left for all of these */
+    double dense, experts, kv, drafters;        /* experts: all routed experts of the rank */
+    double memory;                      /* bytes available for all of these */
     bool fits;                          /* all of them do */
-    bool runs;                          /* they do, or the experts of one token do beside the rest */
-    int64_t count, slots;               /* routed experts of the rank over all layers; those in memory */
-    int64_t host_slots;                 /* with a GPU: those in the host's memory only */
+    bool runs;                          /* `fits`, or the experts of one token fit beside the other parts */
+    int64_t count, slots;               /* routed experts of the rank over all layers, and those of them in memory */
+    int64_t host_slots;                 /* with a GPU: routed experts in the host's memory only */
     double hits, disk;                  /* shares of requested experts: found in memory; read from disk */
 };
 
@@ -98,21 +100,21 @@ enum outlook_bound {
 };
 extern const char *const outlook_bounds[];
 
-/* An iteration, by what its time is spent on. */
+/* The times of an iteration, by limiting resource. */
 struct outlook_time { double seconds[OUTLOOK_BOUNDS]; };
 double outlook_seconds(const struct outlook_time *time);
-enum outlook_bound outlook_bound(const struct outlook_time *time);          /* the largest part */
+enum outlook_bound outlook_bound(const struct outlook_time *time);          /* resource with the largest time */
 
 /* Bytes that a forward of all texts reads, by tier. */
-struct outlook_tiers { double memory, link, disk, experts; };               /* experts: distinct ones per MoE layer */
+struct outlook_tiers { double memory, link, disk, experts; };               /* experts: distinct experts per MoE layer */
 
 /* The result of decoding with one drafter, or without drafts. */
 struct outlook_result {
     int length;                         /* tokens of a draft; 0: drafts do not pay */
-    double tokens;                      /* per text and iteration */
+    double tokens;                      /* tokens per text and iteration */
     struct outlook_time time;           /* of an iteration */
-    double tokens_per_second;           /* of all texts; NaN: a speed is unknown */
-    struct outlook_tiers tiers;         /* of an iteration's forward */
+    double tokens_per_second;           /* total of all texts; NaN: a speed is unknown */
+    struct outlook_tiers tiers;         /* bytes read by an iteration's forward */
 };
 
 /* A point of a curve; result[0] is without drafts, then one per drafter. */
@@ -128,7 +130,7 @@ struct outlook {
     int texts_count, ranks_count;
 };
 
-/* Also fills *out, with `runs` false, if the cache of `setup` is refused. */
+/* Places the parts of a rank. Also fills *out, with `runs` false, if the cache of `setup` is refused. */
 int outlook_place(struct outlook_place *out, const struct outlook_setup *setup, int texts, int ranks, struct err *err);
 int outlook_make(struct outlook *out, const struct outlook_setup *setup, struct err *err);
 

@@ -25,12 +25,13 @@ struct recorded_drafter {
     const struct recording *all;
     const struct recorded_text *text;
     int at;                             /* position of the root in the text */
-    bool own_states;                    /* it drafts from states that it computes of its own tokens; set after opening */
-    bool guesses;                       /* for trees: it also drafts where nothing was recorded; set after opening */
+    bool own_states;                    /* the drafter drafts from states that it computes of its own tokens; set after
+                                         * opening */
+    bool guesses;                       /* for trees: the drafter also drafts where nothing was recorded; set after opening */
     /* State of the current draft: */
     size_t from;                        /* index in all->draft of the recorded draft that is continued */
-    int first, last;                    /* range of its tokens used so far */
-    double closed_us;                   /* cost of the recorded drafts used before it */
+    int first, last;                    /* range of the draft's tokens used so far */
+    double closed_us;                   /* cost of the recorded drafts used before the current one */
     int64_t closed_bytes;
 };
 

@@ -30,7 +30,7 @@ struct replay_iteration {
     const struct recorded_text *text;
     int position, K;                    /* position of the root; draft length */
     struct outcome outcome;
-    struct values policy;               /* its state when it decided */
+    struct values policy;               /* state of the policy when it decided */
 };
 
 struct replay_result {

@@ -22,9 +22,9 @@ struct bench {
     struct ready_setting *ready;
     int *turn;                          /* order of settings for the current prompt */
     struct writer *writer;
-    int64_t sequence;                   /* of the next sample */
+    int64_t sequence;                   /* number of the next sample */
     struct progress bar;
-    int64_t first;                      /* number, in the suite, of the part's first prompt */
+    int64_t first;                      /* number in the suite of the part's first prompt */
     struct resume *resume;              /* NULL: no run is resumed */
     struct text plan;
 };

@@ -39,7 +39,7 @@ struct run {
     size_t *read_bytes;                 /* [layers] all 1: bytes then count experts */
     struct forecast *forecast;          /* NULL: no forecasts */
     float *score;                       /* [experts] */
-    struct simulated_trace *trace;      /* of the current forward; NULL: not recorded */
+    struct simulated_trace *trace;      /* trace of the current forward; NULL: not recorded */
     bool out_of_memory;                 /* allocation for the trace failed */
     double drafted;                     /* time at which the forward's drafting ended */
     struct simulated_result result;

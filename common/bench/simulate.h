@@ -32,15 +32,15 @@ enum simulated_misses { MISSES_SLOW, MISSES_FETCH, MISSES_GREEDY, MISSES_WHOLE }
 enum simulated_pins { PINS_NONE, PINS_LAYERS, PINS_RANKED };            /* whole layers from the first on; the most requested
                                                                          * experts */
 enum simulated_prefetch {
-    PREFETCH_NONE, PREFETCH_POLICY,     /* requested by the policy */
-    PREFETCH_MISSED,                    /* experts that were missed, for the next time */
-    PREFETCH_NEXT_LAYER,                /* predicted by the next layer's router from this layer's state */
-    PREFETCH_DRAFT                      /* routes of the draft phase, for all layers */
+    PREFETCH_NONE, PREFETCH_POLICY,     /* experts requested by the policy */
+    PREFETCH_MISSED,                    /* experts that were missed, prefetched for the layer's next turn */
+    PREFETCH_NEXT_LAYER,                /* experts predicted by the next layer's router from this layer's state */
+    PREFETCH_DRAFT                      /* experts of the routes of the draft phase, for all layers */
 };
 
 struct simulated_system {
     const char *name, *cache;           /* cache: its cache policy */
-    const char *source;                 /* where it is described, and what of it is simulated */
+    const char *source;                 /* paper or program that describes the system, and which parts of it are simulated */
     enum simulated_misses misses;
     enum simulated_pins pins;
     enum simulated_prefetch prefetch;

@@ -15,7 +15,7 @@
 
 /* A link on which reads and copies take no time and complete in the order of their start. */
 struct instant {
-    int *read;                          /* [slots + host_slots + 1] a ring: slots whose reads have completed */
+    int *read;                          /* [slots + host_slots + 1] ring of slots whose reads have completed */
     int room, first, reads;
     struct { int from, slot; } copy[SCHEDULE_COPIES];   /* a ring */
     int oldest, copies;
@@ -89,14 +89,14 @@ struct simulated_replay {
     const char *policy;
     struct schedule store;
     struct instant link;
-    int32_t *keys;                      /* for a policy that knows the future */
+    int32_t *keys;                      /* future keys, for a policy that needs them */
     int32_t *expert, *tokens, *often, *mine, *its;      /* [experts] mine, its: the host's experts, and tokens of each */
     enum expert_tier *tier;             /* [experts] */
     bool *there;                        /* [experts] */
     size_t *bytes;                      /* [layers] all 1: bytes then count experts */
     const struct utility_expert *states;        /* NULL: the policy has no levels */
     int K;
-    struct simulated_split split;       /* of the last verification */
+    struct simulated_split split;       /* split of the last verification */
     size_t verifications;
 };
 

@@ -22,21 +22,22 @@ struct simulated_caching {
     const struct simulated_routes *routes;
     int slots, draft_length;
     int host_slots;             /* 0: one tier */
-    const int32_t *tau;         /* [verifications][layers] under which each layer was split; NULL: not split */
+    const int32_t *tau;         /* [verifications][layers] thresholds under which each layer was split; NULL: not split */
     size_t verifications;
 };
 
 /* A policy's run, forward by forward. Layers are split into the device's and the host's experts. */
 struct simulated_replay;
-struct simulated_split {                /* of the last verification, as in struct second_facts */
+struct simulated_split {                /* split of the last verification, as in struct second_facts */
     int levels;
     int32_t *device_experts, *cold, *fetches;   /* [layers], [layers], [layers][levels] */
 };
 int simulated_replay_open(struct simulated_replay **out, const struct simulated_caching *caching, const char *policy,
                           struct err *err);
 void simulated_replay_close(struct simulated_replay **replay);
-int simulated_replay_step(struct simulated_replay *replay, size_t number, struct err *err);      /* steps in their order */
-const struct schedule *simulated_replay_store(const struct simulated_replay *replay);   /* for its caches and counters */
+int simulated_replay_step(struct simulated_replay *replay, size_t number, struct err *err);      /* in the order of steps */
+const struct schedule *simulated_replay_store(const struct simulated_replay *replay);   /* returns the store, for its caches
+                                                                                         * and counters */
 const struct simulated_split *simulated_replay_split(const struct simulated_replay *replay);
 
 /* Reads the thresholds of all verifications of a recorded run with --split balance, as many as `routes` have; the caller

@@ -13,16 +13,16 @@
 #include "common/stream/header.h"
 
 struct simulated_step {
-    int64_t text;               /* index of its text */
-    int tokens, kept;           /* tokens of the forward; of these, tokens that became part of the text */
-    bool prompt;                /* a piece of a prompt */
-    size_t first;               /* index of its first expert in `expert` */
-    size_t accepted;            /* index of its first flag in `accepted` */
+    int64_t text;               /* index of the step's text */
+    int tokens, kept;           /* number of tokens in the forward, and of those that became part of the text */
+    bool prompt;                /* the forward is a piece of a prompt */
+    size_t first;               /* index in `expert` of the step's first expert */
+    size_t accepted;            /* index in `accepted` of the step's first flag */
 };
 
 struct simulated_routes {
     int layers, experts, top_k; /* layers: MoE layers only */
-    char name[160];             /* of the model, and the source of the routes */
+    char name[160];             /* name of the model, and of the source of the routes */
     char model[128];            /* model of the recording; "": synthetic routes for the machine's model */
     struct simulated_step *step;
     size_t steps, room;

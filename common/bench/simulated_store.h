@@ -7,9 +7,9 @@
 
 struct simulated_link_read {
     int slot;
-    double began, from;         /* from: end of its latency */
-    double end;                 /* value of the link's `moved` at which it ends; negative: its latency has not passed. After
-                                 * it has ended: the time */
+    double began, from;         /* from: end of the read's latency */
+    double end;                 /* value of the link's `moved` at which the read ends; negative: its latency has not passed.
+                                 * After its end: the time of its end */
 };
 
 struct simulated_link {

@@ -30,7 +30,8 @@ enum { SPEEDS_POINTS = 16, SPEEDS_NAME = 128 };
 struct product_speed {
     int points;                         /* 0: `rows_bytes` holds for any number of rows */
     struct { int rows; double bytes_per_second; } point[SPEEDS_POINTS];     /* weights; ascending by rows, from 1 on */
-    double rows_bytes;                  /* rows times bytes of weights a second; 0: unknown, reading is the only bound */
+    double rows_bytes;                  /* rows times bytes of weights per second; 0: unknown, only reading limits the
+                                         * product */
 };
 
 struct transfer_speed {
@@ -41,7 +42,8 @@ struct transfer_speed {
 struct speeds {
     char name[SPEEDS_NAME];
     double memory;                      /* bytes of the host's memory that are left */
-    double read_bandwidth;              /* of the memory that weights are computed from; at least that of any product */
+    double read_bandwidth;              /* bandwidth of the memory from which weights are computed; at least the speed of any
+                                         * product */
     struct product_speed product[FORMAT_COUNT];
     double operation_s;
     bool gpu;
@@ -72,8 +74,8 @@ struct speeds_setup {
     int threads;                        /* 0: one per processor */
     const char *isa;                    /* NULL: the best */
     bool format[FORMAT_COUNT];          /* formats whose products are measured */
-    double seconds;                     /* for each format, and for reading */
-    size_t bytes;                       /* that are read; products have experts of a quarter, in total */
+    double seconds;                     /* seconds of measuring for each format, and for reading */
+    size_t bytes;                       /* bytes that are read; the experts of products have a quarter of these in total */
     int hidden, inner;                  /* widths of these experts; 0: common ones */
     const char *disk;                   /* file that is read past the page cache; NULL: none */
 };

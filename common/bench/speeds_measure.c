@@ -15,7 +15,7 @@
 /* The products of experts are measured, which read the greater part of a model's weights: each of up to ROWS_MAX rows uses all
  * experts, whose weights together are larger than the processor's caches, so every expert has this number of rows. */
 enum { ROWS_MAX = 32, HIDDEN = 2048, HIDDEN_SMALL = 512, SMALL = 16 << 20, BENCH_EXPERTS = EXPERTS_MAX };
-enum { OUTPUTS = 64, INPUTS = 1536 };   /* of the matrix of an operation: 384 KiB in f32 */
+enum { OUTPUTS = 64, INPUTS = 1536 };   /* matrix of a measured operation: 384 KiB in f32 */
 static const int row_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, ROWS_MAX};
 
 struct bench {

@@ -55,7 +55,7 @@ struct suite_model { char *name, *path; };
 struct suite_setting {
     char *name;
     int model, reference;       /* reference: its index; -1: none */
-    json_t *options;            /* as the suite gives them, with resolved file names */
+    json_t *options;            /* options of the setting, with resolved file names */
     struct decode_settings settings;        /* the same, parsed */
     struct decode_settings_store *store;
     char *device, *isa;         /* NULL: not given */

@@ -14,18 +14,18 @@ static const int lengths[LENGTHS] = {2, 4, 8};
 
 /* Results of one setting over all prompts, in one order. */
 struct run {
-    double seconds;                     /* without the prompts */
+    double seconds;                     /* total seconds, without reading prompts */
     int64_t tokens;                     /* tokens decoded in these seconds */
-    struct draft_share share;           /* of its only drafter */
+    struct draft_share share;           /* work of the setting's only drafter */
 };
 
 struct tune {
     const struct tune_setup *setup;
-    struct suite *suite;                /* the model; its settings: without drafts, and one per change */
+    struct suite *suite;                /* model and settings: without drafts, and one setting per change */
     struct bench_model model;
-    struct ready_setting ready[2];      /* the current options, and the changed ones; their addresses must not change */
+    struct ready_setting ready[2];      /* the current and the changed options; their addresses must not change */
     int current;                        /* index of the current options in ready */
-    int in_force;                       /* their setting */
+    int in_force;                       /* setting of the current options */
     double plain, rate;                 /* tokens/s without drafts, and of the current options at their last measurement */
     json_t *cost, *drafters, *tried;
 };

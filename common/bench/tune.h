@@ -18,8 +18,8 @@
 struct tune_setup {
     struct session_options session;
     struct strings prompts;             /* file names */
-    int max_tokens, prompts_max;        /* per answer; in total, 0: no limit */
-    double seconds;                     /* for the cost curve */
+    int max_tokens, prompts_max;        /* maximum tokens per answer; maximum number of prompts, 0: no limit */
+    double seconds;                     /* seconds for the cost curve */
     const struct console *console;      /* receives a note on each change */
 };
 

@@ -1,6 +1,6 @@
-/* Which experts should be resident, so that the fast processor computes them: those with a utility level of at least tau.
- * The slow processor computes the experts that are not resident when their layer has its turn. tau is chosen for each layer
- * and step so that both processors finish at the same time (MoE-SpAc section 3.3 and appendix C).
+/* Decides which experts should be resident, so that the fast processor computes them: those with a utility level of at least
+ * tau. The slow processor computes the experts that are not resident when their layer has its turn. tau is chosen for each
+ * layer and step so that both processors finish at the same time (MoE-SpAc section 3.3 and appendix C).
  *
  *     cpu(tau) = r_c(tau) gamma k T_cpu                       (eq. 7)    slow: one (token, expert) pair after the other
  *     gpu(tau) = r_g(tau) b T_gpu                             (eq. 8)    fast: one expert after the other, its tokens at once
@@ -26,7 +26,7 @@ enum { BALANCE_LEVELS = 64 };           /* maximum of K */
 
 /* Sums over the steps of one layer, for each tau 1 .. K. */
 struct balance_shares {
-    int64_t pairs, experts;             /* all pairs; all distinct experts */
+    int64_t pairs, experts;             /* number of all pairs, and of all distinct experts */
     int64_t cold[BALANCE_LEVELS + 1];   /* pairs whose expert is below tau */
     int64_t hot[BALANCE_LEVELS + 1];    /* distinct experts at tau or above */
 };
@@ -37,7 +37,7 @@ struct balance {
     double distinct;                    /* b: distinct experts that a step of this layer wants */
     double cpu_unit, gpu_unit, io_unit, draft_unit;     /* seconds of a pair, of an expert, of a transfer, of a drafted token */
     int layers;                         /* L: layers of the target */
-    double expert_bytes, bytes_left;    /* W; bytes free in the fast memory */
+    double expert_bytes, bytes_left;    /* W; free bytes in the fast memory */
     const struct balance_shares *shares;
     const int32_t *fetches;             /* [K + 1] n(tau): number of experts that each tau would have fetched */
 };

@@ -1,4 +1,4 @@
-/* Which experts are resident in a tier that cannot hold all of them: which expert has which slot, which one is evicted for a
+/* A cache of experts in a tier that cannot hold all of them: decides which expert has which slot, which one is evicted for a
  * new one, and which ones are prefetched. Bookkeeping and decisions only: no clock, no tensors, no files, so that recorded
  * routes can be replayed through a cache, and so that store and simulator decide alike.
  *
@@ -46,8 +46,8 @@ struct cache_future {
 };
 
 struct cache_setup {
-    int layers, experts;        /* layers with experts; experts of each */
-    int slots;                  /* of all layers together; at least top_k */
+    int layers, experts;        /* number of layers with experts; number of experts in each */
+    int slots;                  /* total of all layers; at least top_k */
     int top_k;                  /* experts that a token wants in a layer */
     int draft_length;           /* the longest draft, gamma: a forward of decoding has at most gamma + 1 tokens */
     bool elsewhere; /* an expert without a slot can be computed elsewhere, so that a policy may refuse to insert it */
@@ -119,7 +119,7 @@ void cache_expect(struct cache *cache, int layer, int expert, int tokens);
  * there is none, or no slot for it: then the request stays. */
 int cache_fetch(struct cache *cache, int *key, int *victim);
 
-/* Return the key of the first request, -1: none; and cancel a request. */
+/* cache_asked returns the key of the first request, -1: none; cache_unask cancels a request. */
 int cache_asked(const struct cache *cache);
 void cache_unask(struct cache *cache, int key);
 
@@ -128,7 +128,8 @@ void cache_unask(struct cache *cache, int key);
 void cache_threshold(struct cache *cache, int tau);
 
 struct cache_counts cache_counts(const struct cache *cache);
-void cache_state(const struct cache *cache, struct values *out); /* the figures that the policy decides by, for records */
+void cache_state(const struct cache *cache, struct values *out); /* the figures on which the policy bases its decisions, for
+                                                                  * records */
 
 /* Writes weight[layers * experts], how much each expert is wanted by the policy's own measure, for a hot set. False: the
  * policy has no such measure. */
@@ -157,14 +158,15 @@ struct cache_policy_class {
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
     void (*asked)(struct cache_policy *policy, int key, int level);     /* an expert was requested, resident or not */
-    /* the expert got a slot, or its request found it resident; level: see gives */
+    /* the expert got a slot, or its request found it resident; level: as in may_evict */
     void (*inserted)(struct cache_policy *policy, int key, int level);
     void (*released)(struct cache_policy *policy, int key);             /* the last hold ended; the expert's value may change */
-    struct cache_value (*value)(const struct cache_policy *policy, int key);            /* of a resident without a hold */
-    /* May `victim`, the resident with the lowest value, be evicted for `key`? level: of the request, 0 on demand. NULL:
-     * always. */
+    struct cache_value (*value)(const struct cache_policy *policy, int key);            /* value of a resident without a hold */
+    /* Returns whether `victim`, the resident with the lowest value, may be evicted for `key`. level: that of the request, 0
+     * on demand. NULL: always. */
     bool (*may_evict)(const struct cache_policy *policy, int victim, int key, int level);
-    bool (*grants)(const struct cache_policy *policy, int level);       /* are requests of this level fetched? NULL: yes */
+    bool (*grants)(const struct cache_policy *policy, int level);       /* returns whether requests of this level are
+                                                                         * fetched. NULL: yes */
     void (*threshold)(struct cache_policy *policy, int tau);
     bool (*weights)(const struct cache_policy *policy, double *weight);
     void (*state)(const struct cache_policy *policy, struct values *out);

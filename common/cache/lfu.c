@@ -7,7 +7,7 @@
 struct lfu {
     struct cache_policy base;
     int keys, experts;
-    int64_t *count;             /* [keys] forwards that wanted it */
+    int64_t *count;             /* [keys] number of forwards that wanted the expert */
     struct recency *recency;
 };
 

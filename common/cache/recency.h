@@ -1,9 +1,11 @@
-/* How recently experts were wanted, as a number that policies compare: the resident with the lowest number goes first.
+/* Measures how recently experts were wanted, as a number that policies compare: the resident with the lowest number is
+ * evicted first.
  *
- * Per layer (lru, and the ties of other policies): an expert's rank is the number of experts of its own layer that were wanted
- * after it. The highest rank goes first, and of equal ranks the expert whose layer had its turn last, because this layer's next
- * turn is furthest away. So all layers have equally many slots in the long run, and a layer that wants more takes slots from
- * others only for as long as it computes. Within a forward, experts count as wanted in the order of their numbers.
+ * Per layer (lru, and the ties of other policies): an expert's rank is the number of experts of its own layer that were
+ * wanted after it. The highest rank is evicted first, and of equal ranks the expert whose layer had its turn last, because
+ * this layer's next turn is furthest away. So all layers have equally many slots in the long run, and a layer that wants
+ * more takes slots from others only for as long as it computes. Within a forward, experts count as wanted in the order of
+ * their numbers.
  *
  * Over all layers (lru-global): one list in the order of wants. A forward that wants more experts than there are slots then
  * evicts each expert before its next turn, and has no hits at all. */

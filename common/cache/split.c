@@ -42,7 +42,7 @@ int split_rule_read(struct split_rule *out, const char *text, struct err *err)
     return rc;
 }
 
-/* STATIC: number of experts of each layer, or of layers, that the device computes. */
+/* Returns how many experts of each layer, or how many layers, the device computes under STATIC. */
 static int64_t device_part(const struct split_rule *rule, int layers, int experts, int64_t slots)
 {
     const int64_t parts = rule->by_layers ? layers : experts;

@@ -1,12 +1,12 @@
-/* Which experts of a layer a device computes and which ones the host's processor, at the same time. Decisions only: no
- * clock, no tensors, plain arrays, so that a recorded run's decisions can be recomputed.
+/* Decides which experts of a layer a device computes and which ones the host's processor, at the same time. Decisions only:
+ * no clock, no tensors, plain arrays, so that a recorded run's decisions can be recomputed.
  *
  *   STATIC    each expert always on the same processor, as llama.cpp splits a model once. The bits of a token then do not
  *             depend on the other tokens of its forward, so drafts change no text
  *   RESIDENT  the device computes resident experts; the others are requested for the next time (Fiddler, kTransformers,
  *             HybriMoE)
- *   LEVEL     the device computes experts with a utility level of at least tau, resident or not, and waits for those that are
- *             not. MoE-SpAc without its balancer ("w/o HetWB") is RESIDENT with the policy utility:tau=2
+ *   LEVEL     the device computes experts with a utility level of at least tau, and waits for those that are not resident.
+ *             MoE-SpAc without its balancer ("w/o HetWB") is RESIDENT with the policy utility:tau=2
  *   BALANCE   the device computes resident experts, as in the paper, its released program and moe-bench simulate. A tau for
  *             each layer and verification (balance.h) decides which experts are fetched and evicted. Unit times, r_c and r_g
  *             are learned during the first verifications; until then tau is 1
@@ -36,17 +36,17 @@ struct split_rule {
 /* Parses "static:share=25,by=layers", "resident", "level:tau=2", "balance:warm-up=8" or "none". */
 int split_rule_read(struct split_rule *out, const char *text, struct err *err);
 const char *split_rule_name(const struct split_rule *rule);
-/* True if no bit of a token depends on the other tokens of its forward. */
+/* Returns whether no bit of a token depends on the other tokens of its forward. */
 bool split_rule_is_lossless(const struct split_rule *rule);
 
-/* Whether a device with `slots` slots may compute an expert: for STATIC this never changes. */
+/* Returns whether a device with `slots` slots may compute an expert: for STATIC this never changes. */
 bool split_rule_on_device(const struct split_rule *rule, int layers, int experts, int64_t slots, int layer, int expert);
 
 struct split_setup {
     struct split_rule rule;
-    int layers, experts, top_k; /* layers with experts; experts of each */
+    int layers, experts, top_k; /* number of layers with experts; number of experts in each */
     int all_layers;             /* all layers of the target, L of eq. 10 */
-    int slots;                  /* of the device; layers * experts if every expert has its own */
+    int slots;                  /* slots of the device; layers * experts if every expert has its own */
     int draft_length;           /* gamma */
     int K;                      /* highest level; 0: the policy has no levels */
     double expert_bytes;

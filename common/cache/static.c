@@ -1,8 +1,8 @@
-/* static: pins, the best of a rank stream or of a hot set, are never evicted; the other slots evict the least recently used
- * expert. Pins are prefetched at the start, and again when their layer had its turn without them.
+/* static: pins, the best experts of a rank stream or of a hot set, are never evicted; the other slots evict the least
+ * recently used expert. Pins are prefetched at the start, and again when their layer had its turn without them.
  *
- * With pins in all slots this is what llama.cpp does with experts that it leaves on one device ("--override-tensor" and
- * "--n-cpu-moe"): a split made once, before anything is known. */
+ * With pins in all slots this is the behaviour of llama.cpp with experts that it leaves on one device ("--override-tensor"
+ * and "--n-cpu-moe"): a split made once, before any routes are known. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
@@ -22,8 +22,8 @@ static void pins_free(struct cache_policy *policy)
     mem_free(&p);
 }
 
-/* Number of slots that pins leave free. 0 if experts can be computed elsewhere; else every wanted expert needs a slot, so as
- * many as the longest draft can want of a layer, but at most half of all slots. */
+/* Returns the number of slots that pins leave free. 0 if experts can be computed elsewhere; else every wanted expert needs a
+ * slot, so as many as the longest draft can want of a layer, but at most half of all slots. */
 static int reserve_of(const struct cache_setup *setup)
 {
     int64_t max = (int64_t)(setup->draft_length + 1) * setup->top_k;

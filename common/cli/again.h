@@ -1,12 +1,12 @@
-/* The command line that continues a run, as a shell takes it. */
+/* Writes the command line that continues a run, quoted for a shell. */
 #ifndef MOE_CLI_AGAIN_H
 #define MOE_CLI_AGAIN_H
 
 #include "common/base/text.h"
 #include "common/cli/console.h"
 
-/* Appends the command line of this run with `--resume stream` in place of its own --resume, if any. words: how many words come
- * before the options, the program and its subcommand. */
+/* Appends the command line of this run with `--resume stream` in place of its own --resume, if any. words: number of words
+ * before the options: the program and its subcommand. */
 int again_put(struct text *out, const struct console *console, int words, const char *stream, struct err *err);
 
 #endif

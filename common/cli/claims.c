@@ -48,7 +48,7 @@ static bool same_output(const struct claim *a, const struct claim *b)
     return !strcmp(first, second);
 }
 
-/* Uses the path itself as the name where none was given. */
+/* Uses the path itself as the name if no name was given. */
 static int refuse(const struct claim *claim, const char *name, const char *path, struct err *err)
 {
     if (!strcmp(name, path))
@@ -87,7 +87,7 @@ int claims_output(struct claims *claims, const char *name, const char *path, boo
     static const char *const endings[] = {"", ".part", ".part.old"};
     if (!strcmp(path, "-"))
         return 0;
-    char *real = kept ? realpath(path, NULL) : NULL;        /* the other two names lie beside the target of the link */
+    char *real = kept ? realpath(path, NULL) : NULL;        /* the other two files are beside the target of the link */
     int rc = 0;
     for (int i = 0; !rc && i < (kept ? 3 : 1); i++) {
         char full[PATH_MAX];

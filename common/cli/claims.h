@@ -32,13 +32,13 @@ int claims_standard_output(struct claims *claims, struct err *err);
 /* Fails if this input is one of the outputs. "-" is the file that standard input reads. */
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* The same as an opt_visitor (opt.h); context: the struct claims. */
+/* Calls claims_input as an opt_visitor (opt.h); context: the struct claims. */
 int claims_see(const void *context, const char *name, const char *path, struct err *err);
 
-/* The same for a stream that the command continues, which a kept output may replace. */
+/* Checks a stream that the command continues like claims_input, but a kept output may replace it. */
 int claims_resumed(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* The same as claims_input for a file given by its identity. */
+/* Checks a file given by its identity like claims_input. */
 int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
                     struct err *err);
 

@@ -38,7 +38,7 @@ struct subcommand {
 struct command {
     const char *name, *summary;
     const struct subcommand *subcommands;       /* ends with an entry without run */
-    void (*before_fault)(void);         /* called before the error of an invalid command line is printed; NULL: nothing is */
+    void (*before_fault)(void);         /* called before the error of an invalid command line is printed; NULL: no call */
 };
 
 int cli_main(int argc, char **argv, const struct command *command);
@@ -50,12 +50,13 @@ bool console_has(const struct subcommand *subcommand, const struct opt *option);
 /* Appends the usage of a subcommand: words of the command line in order, without a newline. */
 int help_usage(struct text *out, const char *program, const struct subcommand *subcommand, struct err *err);
 
-/* Help for people (`subcommand` NULL: the command as a whole), and the whole table for programs: tab-separated lines
+/* Prints the help for people (`subcommand` NULL: of the command as a whole), and the whole table for programs: tab-separated
+ * lines
  *     command    NAME SUMMARY
  *     subcommand NAME SUMMARY implied|-         a name of - means the command itself
  *     operand    NAME one|maybe|any|some
  *     group      TITLE                          of the options that follow
- *     option     LETTER|- NAME KIND ARGUMENT|- CHOICES|- HELP         choices with | between them  */
+ *     option     LETTER|- NAME KIND ARGUMENT|- CHOICES|- HELP         choices with | between them */
 int help_print(struct text *out, const struct command *command, const struct subcommand *subcommand, struct err *err);
 int help_spec(struct text *out, const struct command *command, struct err *err);
 

@@ -24,8 +24,8 @@ struct console {
 
 /* Prints one line on stderr after the program's name: notes unless -q, details only under -v. */
 void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void console_fault(const struct console *console, const struct err *err);   /* a part failed; also under -q */
-void console_notes(const struct console *console, const struct text *notes);        /* each line of them */
+void console_fault(const struct console *console, const struct err *err);   /* prints that a part failed; also under -q */
+void console_notes(const struct console *console, const struct text *notes);        /* prints each line as a note */
 void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Must be called before reading a file that an input names and no option does. Fails if the command writes that file. */

@@ -1,4 +1,4 @@
-/* --help and --help=spec, both from the tables. */
+/* Prints --help and --help=spec, both from the option tables. */
 #include "common/cli/command.h"
 
 #include <inttypes.h>
@@ -158,7 +158,7 @@ static int put_sentence(struct text *out, const char *summary, struct err *err)
     return text_printf(out, err, "%c%s.\n", first, summary + 1);
 }
 
-static const char other[] = "Other options";       /* the last group, to which the console's belong */
+static const char other[] = "Other options";       /* the last group, which contains the console's options */
 
 static bool is_title(const struct opt *option, const char *title)
 {

@@ -15,8 +15,8 @@ int keys_known(const json_t *object, const char *const *keys, struct err *err);
 /* Stores the integer value of the key, from min to max, in *out, or `otherwise` if the key is missing. */
 int keys_int(const json_t *object, const char *key, int otherwise, int min, int max, int *out, struct err *err);
 
-/* The same for real numbers; a missing key that has no default must have an `otherwise` outside min .. max, which is an error.
- * keys_microseconds returns seconds. keys_flag: a missing key is false. */
+/* Store real numbers likewise; a missing key that has no default must have an `otherwise` outside min .. max, which is an
+ * error. keys_microseconds returns seconds. keys_flag: a missing key is false. */
 int keys_real(const json_t *object, const char *key, double otherwise, double min, double max, double *out, struct err *err);
 int keys_microseconds(const json_t *object, const char *key, double otherwise, double *out, struct err *err);
 int keys_flag(const json_t *object, const char *key, bool *out, struct err *err);

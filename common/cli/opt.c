@@ -76,7 +76,7 @@ struct walk {
     const char *input, *output;         /* the options or operands given as "-" */
 };
 
-/* Standard input can be read once, and two writers on standard output would mix. */
+/* Claims standard input or output: standard input can be read once, and two writers on standard output would mix. */
 static int claim_standard(const char **owner, const char *what, const char *name, const char *value, struct err *err)
 {
     if (strcmp(value, "-") != 0)
@@ -191,7 +191,7 @@ static int check_once(const struct walk *walk, const struct opt *option, struct 
     return 0;
 }
 
-/* For the rules between options: the value "none" counts as not given. */
+/* Records that an option was given, for the rules between options; the value "none" counts as not given. */
 static void note_given(const struct walk *walk, const struct opt *option, const char *value)
 {
     if (!is_console(option))

@@ -54,10 +54,10 @@ struct opt {
     char letter;
     const char *name, *argument, *help;
     size_t offset;
-    double min, max;             /* exact for every int and size below 2^53; min 1 of an output: kept, of an input: resumed;
-                                  * min of a group: its part */
+    double min, max;             /* exact for every int and size below 2^53; min 1 means: an output is kept, an input is
+                                  * resumed; min of a group: its part */
     const char *const *choices;     /* ends with NULL */
-    const char *(*word)(int index, const char **summary);       /* of a string: known words, NULL after the last */
+    const char *(*word)(int index, const char **summary);       /* for strings: returns a known word, NULL after the last one */
 };
 
 /* The offset of a field of exactly this type; _Generic has no other association, so another type does not compile. */
@@ -145,7 +145,7 @@ struct console;
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err);
 void opt_free(const struct subcommand *subcommand, void *args);
 
-/* Sets one option to a value as on a command line, NULL for a flag. room: how many values a list of texts may get in all. */
+/* Sets one option to a value as on a command line, NULL for a flag. room: maximum number of values of a list of texts. */
 int opt_set(const struct opt *option, void *args, const char *value, int room, struct err *err);
 
 /* Calls `visit` for each input file, with the name of its option or operand; stops at the first failure. */

@@ -14,7 +14,7 @@ struct spec {
     char *kind;                                 /* owns the memory of all names and values */
     struct { const char *key, *value; } given[SETTINGS];
     const char *asked[SETTINGS];                /* "new|old" */
-    char name[SETTINGS][32];                    /* the first of these */
+    char name[SETTINGS][32];                    /* first of these names */
     int givens, askeds;
     const char *twice;                          /* the key given under both of its names */
 };
