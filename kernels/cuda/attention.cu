@@ -303,8 +303,8 @@ DEVICE int chunks_seen(const struct attention_view &view)
     return (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - view.first / ATTENTION_CHUNK;
 }
 
-/* Returns the maximum, sum and values of one chunk of a head of a row in the scratch. Row and chunk are relative to the batch.
- * Chunk -1 is the joined result of earlier batches. */
+/* Returns the address of maximum, sum and values of one chunk of a head of a row in the scratch. Row and chunk are relative
+ * to the batch. Chunk -1 is the joined result of earlier batches. */
 DEVICE float *part_of(const struct attention_args &a, const struct attention_batch &batch, int row, int head, int chunk)
 {
     int64_t at = ((int64_t)row * a.heads + head) * (batch.chunks + 1) + chunk + 1;

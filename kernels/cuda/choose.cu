@@ -192,8 +192,8 @@ __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct 
         find_digit(a, s.state, digit);
 }
 
-/* Returns the token of the largest value among values >= 0, ties to the lower token; -1: none. Only the first thread receives
- * the token and its value. */
+/* Returns the token of the largest value among the threads with a token >= 0, ties to the lower token; -1: none. Sets *value to
+ * the largest value. All threads receive both. */
 DEVICE int best_of_block(double *value, int token)
 {
     SHARED(double, largest, CHOOSE_THREADS);

@@ -183,7 +183,7 @@ template <int N> DEVICE void tile_put(float *word, int count, const float (&pair
                     float_from_bits(pair_of_floats(piece_of(pair[n][0], part), piece_of(pair[n][1], part)));
 }
 
-/* Computes the products of one piece of a step with the columns of tiles first .. end-1. */
+/* Adds the products of 16 inputs, for all pieces of the weights, to the columns of tiles FIRST .. END-1. */
 template <int PIECES, int FIRST, int END, int TILES>
 DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, float (&acc)[TILES][2][4])
 {

@@ -237,7 +237,7 @@ DEVICE void weight_fragments(const typename weights<FORMAT>::raw &r, int s, int 
 
 template <int FORMAT> struct blocks;
 
-/* Converts four bytes, small integers plus `bias`, to bf16 without the bias. */
+/* Converts two bytes to bf16, each less an offset; `bias` is 2^23 plus the offset. */
 DEVICE uint32_t pair_of_bytes(uint32_t low, uint32_t high, float bias)
 {
     const uint32_t magic = 0x4b000000u;                                  /* 2^23 with an integer added in its low bits */
