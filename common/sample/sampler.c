@@ -15,7 +15,7 @@ struct sampler {
     uint64_t seed;
     int vocab;
     int32_t *kept;                  /* [vocab] */
-    struct sample_draw draw;        /* but for the position */
+    struct sample_draw draw;        /* key and counter of the text's draws, without the position */
     struct seen *seen;              /* open hash table of seen_slots, a power of two */
     size_t seen_slots, seen_used;
 };

@@ -19,10 +19,10 @@ void sampler_close(struct sampler **sampler);
 
 /* Begins the texts of this prompt and counts its repetitions. sample: 0, 1, ... distinguishes samples of one prompt. */
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err);
-/* The same, but counted by another one, whose own text goes on. */
+/* The same, but the sampler `counts` counts the repetitions; its own text continues. */
 int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int32_t *prompt, int count, int sample,
                      struct err *err);
-/* Begins the texts of a prompt that continues the last one: its repetition and sample are those of the last one. */
+/* Begins the text of a prompt that continues the last one, with the repetition and sample of the last one. */
 void sampler_go_on(struct sampler *sampler, const int32_t *prompt, int count);
 void sampler_forget(struct sampler *sampler);       /* resets the counts to those of an empty text */
 

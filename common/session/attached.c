@@ -30,7 +30,7 @@ static char *drafters_path(const char *model, struct err *err)
     return path;
 }
 
-/* The file as it is opened from the folder of this process, and its --draft, in which , and \ need a backslash. */
+/* Adds a file: its path from the folder of this process, and its --draft, in which , and \ need a backslash. */
 static int add(struct attached *out, const char *model, const char *kind, const char *name, struct err *err)
 {
     const char *slash = strrchr(model, '/');
@@ -125,7 +125,7 @@ int attached_check(const struct attached *attached, const struct model *model, s
                    "with moe-convert attach, or remove the file", attached->path, model_path(model));
 }
 
-/* A head of the model, or a model with its tokens. */
+/* Checks that a file is a head of the model, or a model with the same tokens. */
 static int check_file(const struct model *model, const char *file, const char **kind, struct err *err)
 {
     struct model *other = NULL;
@@ -144,7 +144,7 @@ static int check_file(const struct model *model, const char *file, const char **
     return rc;
 }
 
-/* The name of the file from the folder of the model where it lies in or below it, else from the root. */
+/* Returns the file's name relative to the model's folder if the file is in or below that folder, else its absolute path. */
 static char *name_from(const char *model, const char *file, struct err *err)
 {
     char *base = mem_string(file, err), *own = mem_string(model, err), *folder = NULL, *beside = NULL, *name = NULL;
@@ -191,7 +191,7 @@ static int add_file(json_t *files, const struct model *model, const char *file, 
     return rc;
 }
 
-/* Refuses a file that is named twice, or replaced by the list. */
+/* Rejects a file that is named twice, or that the list would overwrite. */
 static int check_twice(const char *const *file, int number, const char *list, struct err *err)
 {
     const struct file_identity own = file_identify(file[number]), written = file_identify(list);

@@ -14,18 +14,19 @@
 enum { ATTACHED_MAX = 4 };
 
 struct attached {
-    char *path;                         /* of MODEL.drafters; NULL: there is none */
-    char *file[ATTACHED_MAX];           /* as it is opened from here */
-    char *draft[ATTACHED_MAX];          /* its --draft: "head:file=eagle3.moe" */
+    char *path;                         /* path of MODEL.drafters; NULL: no such file */
+    char *file[ATTACHED_MAX];           /* path from the folder of this process */
+    char *draft[ATTACHED_MAX];          /* its value of --draft: "head:file=eagle3.moe" */
     int count;
     char source[65];                    /* digest of the model's weights, as hexadecimal digits */
 };
 
-/* Reads the drafters of the model file `model`; without MODEL.drafters there are none. *out is set on success only; free it. */
+/* Reads the drafters of the model file `model`; without MODEL.drafters there are none. *out is set on success only; the
+ * caller frees it. */
 int attached_read(struct attached *out, const char *model, struct err *err);
 void attached_free(struct attached *attached);
 
-/* Fails if they were attached to a model with other weights. */
+/* Fails if the drafters were attached to a model with other weights. */
 int attached_check(const struct attached *attached, const struct model *model, struct err *err);
 
 /* Writes MODEL.drafters with these files, in place of those attached before. Fails, and writes nothing, if one of them is

@@ -67,7 +67,7 @@ static int read_ranking(struct cache_pins *pins, const char *path, const struct 
 static int read_hot_set(struct cache_pins *pins, const char *path, const struct stream_model *model, struct err *err)
 {
     struct hot_set set = {0};
-    if (access(path, F_OK) && errno == ENOENT)          /* this run makes it */
+    if (access(path, F_OK) && errno == ENOENT)          /* this run creates the file */
         return 0;
     if (hot_set_read(&set, path, model, err))
         return err_at(err, "--hot-set");

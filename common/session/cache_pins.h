@@ -13,7 +13,7 @@ struct cache_pins {
     int32_t *key;               /* [count] layer * experts + expert, best first; layers are those with experts */
     double *weight;             /* [count] */
     int count;
-    bool ranked;                /* they are those of a rank stream */
+    bool ranked;                /* the experts are those of a rank stream */
 };
 
 /* Returns no experts if neither option is given, or if the file of the hot set does not exist yet. Sorts experts of a rank

@@ -105,7 +105,7 @@ int caching_check(const struct caching_options *options, struct err *err)
     return caching_policy(options) ? check_policy(options, err) : 0;
 }
 
-/* Number of all experts, and bytes of a slot, which fits the largest one. */
+/* Number of all experts, and bytes of a slot, which is large enough for the largest expert. */
 struct extent {
     int64_t count, slot;
 };
@@ -163,10 +163,10 @@ int caching_choose(struct caching_options *options, const struct model *model, s
                        "`moe-bench plan -m %s` shows what to expect\n", model_path(model));
 }
 
-/* Memory for slots, and the option that requests it. */
+/* The memory for slots, and the option that requests it. */
 struct slot_memory {
     const char *option, *where;         /* where: " on cuda NVIDIA ..."; "": the host's */
-    int64_t left, room;                 /* bytes; of them for slots, by auto */
+    int64_t left, room;                 /* left: free bytes; room: bytes for slots by auto */
 };
 
 static int read_share(const char *text, int64_t count, int64_t *slots, struct err *err)
@@ -204,7 +204,7 @@ int caching_read_slots(const char *text, const char *option, int64_t room, int64
     return 0;
 }
 
-/* As many as `text` says, if there is memory for them; no more than there are. */
+/* Finds the number of slots that `text` requests, at most one per expert; fails if memory does not suffice. */
 static int find_slots(const char *text, const struct slot_memory *memory, const struct model *model, int64_t *slots,
                       struct err *err)
 {

@@ -20,15 +20,15 @@ enum prefetch { PREFETCH_NONE, PREFETCH_DRAFT, PREFETCH_FORCED, PREFETCH_NEXT_LA
 
 struct prefetching {
     enum prefetch kind;
-    const char *forecast;               /* of PREFETCH_FORECAST: its name, else NULL */
+    const char *forecast;               /* PREFETCH_FORECAST: name of the source, else NULL */
     const char *file;                   /* route streams that initialise it; NULL: none */
-    int max;                            /* experts per layer that it predicts; 0: not given */
-    struct spec *spec;                  /* in whose memory they are */
+    int max;                            /* maximum number of predicted experts per layer; 0: not given */
+    struct spec *spec;                  /* owns the memory of these texts */
 };
 
 struct caching_options {
     const char *experts;                /* SIZE, N%, auto or none; NULL: none, or auto where the model exceeds memory */
-    const char *host;                   /* the same or none, for a device with memory of its own; NULL: none */
+    const char *host;                   /* as `experts`, or none, for a device with memory of its own; NULL: none */
     const char *policy;                 /* NULL: lru, or hot with a hot set */
     const char *hot_set;                /* file, read at the start and written at the end; NULL: none */
     const char *prefetch;               /* NULL: none */
@@ -50,30 +50,30 @@ struct caching_options {
     OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
                "compute some of the experts on the host's processor while the device computes the others")
 
-/* For a command with resumable runs. */
+/* The option of commands with resumable runs. */
 #define CACHING_OPTION_HOT_SET(args, caching) \
     OPT_OUTPUT(0, "hot-set", args, caching.hot_set, \
                "begin with the experts that earlier runs requested most, as FILE says, and keep it up to date")
 
-/* The policy with its settings; NULL: lru. */
+/* Returns the policy with its settings; NULL: lru. */
 const char *caching_policy(const struct caching_options *options);
 
-/* *out is SPLIT_NONE without --split. */
+/* Parses --split; without it *out is SPLIT_NONE. */
 int caching_split(struct split_rule *out, const struct caching_options *options, struct err *err);
 
 int caching_prefetching(struct prefetching *out, const struct caching_options *options, struct err *err);
 void prefetching_free(struct prefetching *prefetching);
 
-/* Refuses combinations of options without effect, and unknown names. */
+/* Rejects combinations of options without effect, and unknown names. */
 int caching_check(const struct caching_options *options, struct err *err);
 
-/* Routes are known in advance only with a drafter that may be a copy of the model, or with forced routes. */
+/* Checks --prefetch: routes are known in advance only with a drafter that may be a copy of the model, or with forced routes. */
 int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err);
 
 /* Returns whether experts are cached: --cache-experts is given and not none. */
 bool caching_wanted(const struct caching_options *options);
 
-/* Without --cache-experts: sets it to auto if the weights and `taken` further bytes exceed the memory left, and appends a
+/* Without --cache-experts: sets it to auto if the weights and `taken` further bytes exceed the free memory, and appends a
  * line to *note. If not even the experts of one token fit, the model stays mapped, with another line. */
 int caching_choose(struct caching_options *options, const struct model *model, struct device *device, uint64_t taken,
                    struct text *note, struct err *err);
@@ -84,11 +84,11 @@ int caching_choose(struct caching_options *options, const struct model *model, s
 int caching_slots(struct expert_cache *out, const struct caching_options *options, const struct model *model,
                   struct device *device, uint64_t taken, struct err *err);
 
-/* Returns the bytes that --cache-experts auto uses for experts: of the bytes left beside the dense part, an eighth stays free,
- * and `taken` is for others. */
+/* Returns the bytes that --cache-experts auto uses for experts: of the bytes left beside the dense part, an eighth stays
+ * free, and `taken` is reserved for other data. */
 int64_t caching_room(int64_t left, uint64_t taken);
 
-/* Reads the value of an option that says how many experts are kept: SIZE, N% of `count` experts, or auto, as many as fit into
+/* Reads the value of an option for the number of cached experts: SIZE, N% of `count` experts, or auto, as many as fit into
  * `room` bytes. slot: bytes of an expert. */
 int caching_read_slots(const char *text, const char *option, int64_t room, int64_t count, int64_t slot, int64_t *slots,
                        struct err *err);

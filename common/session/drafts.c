@@ -73,7 +73,7 @@ static int choose_policy(struct decode_settings *settings, struct auto_drafts *s
 
 int auto_drafts_expand(struct decode_settings *settings, struct auto_drafts *store, const struct model *model, struct err *err)
 {
-    enum { SELF_LAYERS = 4 };           /* fewer leave too little out */
+    enum { SELF_LAYERS = 4 };           /* with fewer layers too little would be left out */
     const struct hparams *shape = model_hparams(model);
     if (tuned_check(&store->tuned, model, err))
         return -1;

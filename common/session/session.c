@@ -31,7 +31,7 @@ static int open_tokenizer(struct session *session, struct err *err)
     return 0;
 }
 
-/* Special tokens by the names that templates know. */
+/* Special tokens by the names that templates use. */
 static int make_trusted(struct session *session, struct err *err)
 {
     const struct hparams *shape = model_hparams(session->model);
@@ -67,7 +67,7 @@ static uint64_t taken_bytes(const struct session *session, const struct session_
            options->beside;
 }
 
-/* All in their places; or in slots, once it is known what the engine leaves of the device's memory. */
+/* Opens the experts: all in memory, or in slots, once the engine's use of the device's memory is known. */
 static int open_experts(struct session *session, const struct session_options *options, struct err *err)
 {
     struct expert_cache cache = {.stop = options->stop, .policy = caching_policy(&session->caching),
@@ -92,7 +92,7 @@ static int open_experts(struct session *session, const struct session_options *o
     return rc;
 }
 
-/* The host's processor beside the device's, if experts are split between the two. */
+/* Opens the host's processor as a second device if experts are split between host and device. */
 static int open_second(struct session *session, const struct session_options *options, struct err *err)
 {
     struct second_setup setup = {

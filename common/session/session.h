@@ -29,19 +29,19 @@ struct session_options {
     const char *device;         /* NULL: auto */
     int threads;                /* 0: not given */
     const char *isa;            /* NULL: the best */
-    int context;                /* 0: as the model has it */
+    int context;                /* 0: the model's maximum */
     int cache;                  /* enum cache_format */
     int activations;            /* enum activations */
     bool pin;
     struct caching_options caching;
     uint64_t beside;            /* bytes of other models that will be opened */
     int texts;                  /* concurrent texts; 0: one */
-    int draft_length;           /* the longest draft; 0: not known */
+    int draft_length;           /* length of the longest draft; 0: unknown */
     int device_turn;            /* `turn` of device_setup */
     const struct stop *stop;    /* a request ends forwards and waits for experts with ERR_SIGNAL; NULL: none */
     const struct peers_link *peers;     /* other processes that compute some of the experts; NULL: none */
     const char *placement;              /* rank stream that places experts on `peers`, read also without peers; NULL: in turn */
-    bool no_engine;             /* opens the model file only; nothing runs the model */
+    bool no_engine;             /* opens the model file only; the model is not run */
 };
 
 extern const char *const session_cache_words[];
@@ -63,7 +63,7 @@ extern const char *const session_activation_words[];
     OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
     CACHING_OPTIONS(args, session.caching)
 
-/* How prompts are read. */
+/* Options for reading prompts. */
 struct session_prompts {
     struct strings texts;
     const char *field, *system, *chat_template, *shard;
@@ -85,7 +85,7 @@ struct session_prompts {
     OPT_INPUT(0, "chat-template", args, prompts.chat_template, "use the chat template in FILE, not the model's"), \
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
 
-/* For commands whose outputs over the parts add up to that over all prompts. */
+/* The option of commands whose outputs over the parts add up to the output over all prompts. */
 #define SESSION_SHARD_OPTION(args, prompts) \
     OPT_STRING(0, "shard", args, prompts.shard, "I/N", "use only part I of N of the prompts; other jobs use the others")
 
@@ -98,31 +98,32 @@ struct session {
     struct expert_source *experts;      /* NULL: a dense model, or no engine */
     struct second *second;              /* NULL: the device computes all experts */
     struct peers *peers;                /* NULL: this process computes all experts */
-    const struct peers_link *link;      /* of peers, owned by the caller of session_open; NULL: none */
+    const struct peers_link *link;      /* link of `peers`, owned by the caller of session_open; NULL: none */
     struct engine *engine;              /* NULL: with no_engine */
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or unusable for the reason in chat_fault */
     struct err chat_fault;
-    struct caching_options caching;     /* as it was opened with */
-    struct text notes;                  /* on files that were read; one a line */
+    struct caching_options caching;     /* options with which the session was opened */
+    struct text notes;                  /* notes on files that were read, one per line */
     json_t *trusted;                    /* bos_token and the like, for the template */
 };
 
-/* Fails if no model is named; the message points to a model among the prompt files. */
+/* Fails if no model is named; the message suggests a model among the prompt files. */
 int session_check_model(const struct session_options *options, const struct strings *prompts, struct err *err);
 
 /* Checks --shard as far as it can be checked before the model is opened. */
 int session_check_shard(const struct session_prompts *prompts, const struct strings *files, struct err *err);
 
-/* rows: maximum per forward; logit_rows: maximum rows with logits. 0, 0: as decoding needs. */
+/* rows: maximum per forward; logit_rows: maximum rows with logits. 0, 0: as many as decoding needs. */
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
-/* Returns the bytes of states, keys and values of the longest text. context 0: 8,192 tokens, or as many as the model has. */
+/* Returns the bytes of states, keys and values of the longest text. context 0: 8,192 tokens, or the model's maximum if
+ * lower. */
 uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format);
 
-/* Checks that the keys, values and states of `texts` concurrent texts of up to `tokens` tokens, or as many as the context has,
- * fit into the free memory, for all processes of this host. copies: KV caches of a text. One text is not checked. */
+/* Checks that the keys, values and states of `texts` concurrent texts of up to `tokens` tokens, at most the context, fit
+ * into the free memory, for all processes of this host. copies: number of KV caches per text. A single text is not checked. */
 int session_check_texts(const struct session *session, int texts, int tokens, int copies, struct err *err);
 
 /* Writes the file of --hot-set, if given. */
@@ -132,20 +133,21 @@ int session_keep_hot_set(const struct session *session, struct err *err);
 void session_print(const struct session *session, const struct console *console);
 
 /* stop: see prompts/prompts.h. console: prints the notes; NULL: none are printed. */
-/* Notes that prompts will be read from a terminal, if they will. */
+/* Prints a note if prompts will be read from a terminal. */
 void session_note_terminal(const struct session_prompts *options, const struct strings *files, const struct console *console);
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, const struct stop *stop, const struct console *console,
                          struct err *err);
 
-/* A model as headers of streams name it. */
+/* Describes a model for headers of streams. */
 void stream_model_of(const struct model *model, struct stream_model *out);
 
-/* The session's; and a header for a stream of this kind, with device, dtype, seed and what is
- * to be known of the model (synthetic, inflated). */
+/* Describes the session's model; makes a header for a stream of this kind, with device, dtype, seed and labels of the model
+ * (synthetic, inflated). */
 void session_stream_model(const struct session *session, struct stream_model *out);
 int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,
                    struct header *out, struct err *err);
-int session_header_part(struct header *header, const char *shard, struct err *err);     /* of --shard; NULL: of all prompts */
+int session_header_part(struct header *header, const char *shard, struct err *err);     /* shard: value of --shard; NULL: all
+                                                                                         * prompts */
 
 #endif

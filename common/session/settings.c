@@ -17,7 +17,7 @@ struct suite_args { struct decode_settings settings; };
 const struct opt decode_settings_options[] = {DECODE_OPTIONS(struct suite_args, settings), OPT_END};
 static const struct subcommand suite_subcommand = {.options = decode_settings_options, .args_bytes = sizeof(struct suite_args)};
 
-/* Returns the part of an option of the table, which the title before it has. */
+/* Returns the part of an option of the table, from the title before the option. */
 static unsigned part_of(const struct opt *option)
 {
     while (option->kind != OPT_KIND_GROUP)
@@ -63,7 +63,7 @@ struct decode_settings_store {
     struct suite_args args;
 };
 
-/* Returns the value as it is written on a command line, in a text that the store owns. */
+/* Returns a value as it would be written on a command line, in a text that the store owns. */
 static const char *text_of(struct decode_settings_store *store, json_t *value, struct err *err)
 {
     json_t *text = NULL;

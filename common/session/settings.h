@@ -40,7 +40,7 @@ struct decode_settings {
     int budget_mode;            /* enum budget_mode */
 };
 
-/* For a command whose default of -n is `tokens`. */
+/* The options of a command whose default of -n is `tokens`. */
 #define DECODE_DEFAULTS_OF(tokens) \
     {.max_tokens = tokens, .filter.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}
 #define DECODE_DEFAULTS DECODE_DEFAULTS_OF(-1)
@@ -57,7 +57,7 @@ enum setting_part {
     SETTING_DRAFT = 16,
     SETTING_BUDGET = 32,
     SETTING_FORCE = 64,
-    SETTING_MEASURE = 128,      /* what is measured and recorded besides */
+    SETTING_MEASURE = 128,      /* measurements and additional records */
     SETTING_ALL = 255,
 };
 
@@ -113,7 +113,7 @@ enum setting_part {
                "replay the answers and, without --draft, the drafts of FILE, a recording of drafts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
-/* For a command with another default of -n. */
+/* Defaults of a command with another default of -n. */
 #define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
     DECODE_TEXT_OPTIONS(args, settings), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P|jakiro-star", \
@@ -158,7 +158,7 @@ static inline int decode_gamma(const struct decode_settings *settings)
 /* The options of moe-decode, DECODE_OPTIONS, with fields of struct decode_settings. */
 extern const struct opt decode_settings_options[];
 
-/* Returns the part of an option with this name; 0: there is none, or it belongs to none. */
+/* Returns the part of the option with this name; 0: no such option, or an option without a part. */
 unsigned setting_part(const char *name);
 
 /* Returns the first option of these parts whose values differ; NULL: none. */
@@ -173,17 +173,18 @@ struct decode_settings_store;
 int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
                               struct err *err);
 
-/* The keys of a suite's setting that are none of these options, up to NULL. */
+/* The keys of a suite's setting that are not options of this table, ending with NULL. */
 extern const char *const suite_setting_keys[];
 
-/* Adds a line to `notes` for each given option that has no effect beside the others, such as --top-p at temperature 0. name: of
- * a suite's setting, which may share options of drafting with settings that draft; NULL: the command line. */
+/* Adds a line to `notes` for each given option that has no effect in combination with the others, such as --top-p at
+ * temperature 0. name: of a suite's setting, which may share drafting options with settings that draft; NULL: the command
+ * line. */
 int decode_settings_note(const struct decode_settings *settings, const char *name, struct text *notes, struct err *err);
 
 /* Prints the notes of a command line. */
 int decode_settings_print(const struct decode_settings *settings, const struct console *console, struct err *err);
 
-/* Passes each file that they name to be read to `visit`. */
+/* Passes each input file that the settings name to `visit`. */
 int decode_settings_inputs(const struct decode_settings_store *store, opt_visitor *visit, const void *context, struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
 

@@ -64,7 +64,7 @@ int eval_function(struct render *r, const struct function *function, const struc
     return function->call(r, self, args, out);
 }
 
-/* Frames live in the pool, because macros defined in a frame may refer to it after it has ended. */
+/* Frames are in the pool, because macros defined in a frame may refer to it after it has ended. */
 static struct frame *frame_new(struct render *r, struct frame *up)
 {
     struct frame *frame = pool_alloc(&r->pool, 1, sizeof *frame, r->err);

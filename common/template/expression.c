@@ -70,7 +70,7 @@ static struct node *node_join(struct parser *p, enum node_kind kind, enum operat
     return node;
 }
 
-/* (x, name=y): items, keyword arguments last. The opening bracket is the current token. */
+/* Parses (x, name=y): items, keyword arguments last. The opening bracket is the current token. */
 static int parse_arguments(struct parser *p, struct node *node)
 {
     if (token_expect(p, "("))
@@ -178,7 +178,7 @@ static struct node *parse_primary(struct parser *p)
         return parse_name(p);
     if (p->token.kind == TOKEN_STRING) {
         node = parse_literal(p);
-        while (node && p->token.kind == TOKEN_STRING)          /* neighbours are one string */
+        while (node && p->token.kind == TOKEN_STRING)          /* adjacent strings are concatenated */
             node = node_join(p, NODE_BINARY, OP_CONCAT, node, parse_literal(p));
         return node;
     }
@@ -198,7 +198,7 @@ static struct node *parse_primary(struct parser *p)
     return NULL;
 }
 
-/* [i] or [a:b:c] after a value. */
+/* Parses [i] or [a:b:c] after a value. */
 static struct node *parse_subscript(struct parser *p, struct node *of)
 {
     struct node *node = node_new(p, NODE_INDEX), *parts[3] = {0};
@@ -378,7 +378,7 @@ static struct node *parse_binary(struct parser *p, int level)
     return node;
 }
 
-/* a < b < c: the operands in items, the operators in nodes between them (a, b: as a chain of `and`). */
+/* Parses a < b < c: the operands in items, the operators in nodes between them (a, b: as a chain of `and`). */
 static struct node *parse_compare(struct parser *p)
 {
     static const struct { const char *token; enum operator operator; } compare[] = {

@@ -299,7 +299,7 @@ static int filter_indent(struct render *r, const struct value *self, const struc
     return builder_end(r, &builder, out);
 }
 
-/* format(values...): %s and %d in the text become the values, %% becomes %. */
+/* Formats format(values...): %s and %d in the text become the values, %% becomes %. */
 static int filter_format(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     struct builder builder = {0};
@@ -345,7 +345,7 @@ static int iterate_true(struct render *r, const struct value *self, struct list 
     return 0;
 }
 
-/* map(attribute="x", default=...) or map("filter", arguments...) */
+/* Applies map(attribute="x", default=...) or map("filter", arguments...). */
 static int filter_map(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     const struct value *attribute = args->n ? NULL : arg_get(args, 0, "attribute"), *fallback = arg_get(args, 9, "default");
@@ -373,7 +373,7 @@ static int filter_map(struct render *r, const struct value *self, const struct a
     return 0;
 }
 
-/* select, reject ("test", arguments...), selectattr, rejectattr ("attribute", "test", arguments...) */
+/* Applies select, reject ("test", arguments...), selectattr, rejectattr ("attribute", "test", arguments...). */
 static int choose(struct render *r, const struct value *self, const struct args *args, bool by_attribute, bool keep,
                   struct value *out)
 {

@@ -36,7 +36,7 @@ enum value_kind {
     VALUE_LOOP, VALUE_MACRO, VALUE_FUNCTION, VALUE_METHOD
 };
 
-struct string {                /* UTF-8; content: which bytes come from the values, not from the template */
+struct string {                /* UTF-8; content: the string's bytes are from the values, not from the template */
     const char *data;
     size_t bytes;
     const uint8_t *mask;       /* one flag per byte; NULL: `content` holds for all bytes */
@@ -88,7 +88,7 @@ struct node {
     const char *name;          /* NAME, ATTRIBUTE, FILTER, TEST, MACRO, namespace attribute of SET */
     struct value value;        /* LITERAL, TEXT */
     struct node *a, *b, *c, *d;
-    struct node **items;       /* of LIST, DICT (key, value, ...), BLOCK; arguments, targets, parameters */
+    struct node **items;       /* items of LIST, DICT (key, value, ...), BLOCK; arguments, targets, parameters */
     size_t n, room;
     const char **names;        /* keyword arguments: names of the last n_names items */
     size_t n_names, name_room;
@@ -102,7 +102,7 @@ enum token_kind { TOKEN_END_TAG, TOKEN_NAME, TOKEN_STRING, TOKEN_INTEGER, TOKEN_
 struct token {
     enum token_kind kind;
     char operator[3];
-    const char *text;          /* in the source; STRING: with its escapes resolved, in the pool */
+    const char *text;          /* text in the source; STRING: with escapes resolved, in the pool */
     size_t bytes;
     int line;
 };
@@ -114,9 +114,9 @@ struct parser {
     int line, depth, nesting;  /* nesting: open brackets in the tag */
     bool line_start, trim;     /* line_start: lstrip_blocks applies; trim: removes white space up to the next text (-%}) */
     enum tag_kind tag;
-    struct token token;        /* the one to be read next */
-    int loops;                 /* `for` bodies around this position */
-    int conditions;            /* `if` bodies around it: filters and tests in them are looked up when they are called */
+    struct token token;        /* the next token */
+    int loops;                 /* number of `for` bodies around this position */
+    int conditions;            /* number of `if` bodies around it: filters and tests in them are looked up when called */
     struct pool *pool;
     struct err *err;
 };
@@ -128,12 +128,12 @@ int lex_text(struct parser *p, struct string *text, enum tag_kind *tag);
 int lex_next(struct parser *p);
 bool token_is(const struct parser *p, const char *operator_or_name);
 int token_expect(struct parser *p, const char *operator_or_name);
-const char *token_name(struct parser *p);                      /* a name, NUL-terminated; NULL with err set */
+const char *token_name(struct parser *p);                      /* returns a name, NUL-terminated; NULL with err set */
 
 struct node *node_new(struct parser *p, enum node_kind kind);
 int node_put(struct parser *p, struct node *node, struct node *item);
 struct node *parse_expression(struct parser *p, bool with_condition);  /* with_condition: x if y else z allowed */
-struct node *parse_tuple(struct parser *p);                    /* an expression, or several with commas: a list */
+struct node *parse_tuple(struct parser *p);                    /* parses an expression, or several with commas: a list */
 struct node *parse_template(struct parser *p);
 
 /* ---- rendering ---- */
@@ -181,7 +181,7 @@ int value_list(struct render *r, struct value *out);
 int value_dict(struct render *r, struct value *out);
 int list_put(struct render *r, struct list *list, struct value item);
 int dict_put(struct render *r, struct dict *dict, struct string key, struct value item);       /* replaces an equal key */
-struct value *dict_find(const struct dict *dict, const char *key, size_t bytes);       /* a key that is a string */
+struct value *dict_find(const struct dict *dict, const char *key, size_t bytes);       /* looks up a string key */
 /* Returns the item of a key of any kind; NULL: there is none. */
 struct value *dict_find_value(const struct dict *dict, const struct value *key);
 int dict_key(struct render *r, const struct dict *dict, size_t index, struct value *out);
@@ -191,7 +191,8 @@ int value_equal(struct render *r, const struct value *a, const struct value *b, 
 int value_order(struct render *r, const struct value *a, const struct value *b, int *out);     /* -1, 0, 1 */
 int value_compare(struct render *r, enum operator operator, const struct value *a, const struct value *b,
                   struct value *out);
-int value_iterate(struct render *r, const struct value *value, struct list **out);             /* what `for` goes over */
+int value_iterate(struct render *r, const struct value *value, struct list **out);             /* the items that `for` iterates
+                                                                                                * over */
 const char *value_kind_name(const struct value *value);
 int value_from_json(struct render *r, const json_t *json, bool content, int depth, struct value *out);
 size_t json_bytes(const json_t *json);
@@ -206,11 +207,11 @@ bool string_has_content(const struct string *string);
 int write_value(struct render *r, struct builder *builder, const struct value *value);         /* str() */
 struct json_style {
     int indent;                        /* < 0: one line */
-    bool ascii, sorted;                /* escape what is not ASCII; keys in order */
+    bool ascii, sorted;                /* ascii: escape other characters; sorted: keys in order */
     const struct string *item, *key;   /* separators after an item and after a key; NULL: json.dumps' own */
 };
 int write_json(struct render *r, struct builder *builder, const struct value *value, const struct json_style *style);
-int write_as_string(struct render *r, const struct value *value, struct value *out);           /* strings stay themselves */
+int write_as_string(struct render *r, const struct value *value, struct value *out);           /* strings: unchanged */
 
 int eval_expression(struct render *r, const struct node *node, struct value *out);
 int eval_statements(struct render *r, const struct node *block);       /* 0, -1, or one of the two below */
@@ -228,7 +229,7 @@ const struct function *test_find(const char *name);            /* its result is 
 const struct function *method_lookup(const struct value *self, const char *name);
 const struct function *global_find(const char *name);
 
-/* Returns argument i, or the one given by keyword; NULL if not given. */
+/* Returns argument i by position or by keyword; NULL if not given. */
 const struct value *arg_get(const struct args *args, size_t i, const char *keyword);
 int arg_int(struct render *r, const struct args *args, size_t i, const char *keyword, int64_t fallback, int64_t *out);
 int arg_string(struct render *r, const struct args *args, size_t i, const char *keyword, const struct string **out);

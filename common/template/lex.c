@@ -123,7 +123,7 @@ int lex_text(struct parser *p, struct string *text, enum tag_kind *tag)
     return 0;
 }
 
-/* A quoted string, escapes resolved. */
+/* Reads a quoted string and resolves its escapes. */
 static int lex_string(struct parser *p)
 {
     static const char from[] = "ntr\\'\"bfva0", to[] = "\n\t\r\\'\"\b\f\v\a";
@@ -154,7 +154,7 @@ static int lex_string(struct parser *p)
                 }
                 if (i <= digits || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
                     return parse_fail(p, "a string with a faulty \\%c escape", p->source[at]);
-                n += (size_t)utf8_put(made + n, code);         /* never longer than the escape */
+                n += (size_t)utf8_put(made + n, code);         /* the character is never longer than its escape */
                 at += 1 + (size_t)digits;
                 continue;
             }

@@ -65,7 +65,7 @@ static int integer_operate(struct render *r, enum operator operator, int64_t a, 
     case OP_MULTIPLY: overflow = __builtin_mul_overflow(a, b, &result); break;
     case OP_POWER: overflow = integer_power(a, b, &result); break;
     case OP_FLOOR_DIVIDE: result = a / b - (a % b && (a % b < 0) != (b < 0)); break;
-    default: result = a % b + (a % b && (a % b < 0) != (b < 0) ? b : 0);      /* the sign of the divisor, as in Python */
+    default: result = a % b + (a % b && (a % b < 0) != (b < 0) ? b : 0);      /* with the sign of the divisor, as in Python */
     }
     if (overflow)
         return render_fail(r, "an integer that does not fit 64 bits");

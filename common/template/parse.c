@@ -28,7 +28,8 @@ static int end_tag(struct parser *p)
                       p->token.text);
 }
 
-/* The current token is the end of an opening tag: reads the body up to a tag whose first word is in `ends` (then current). */
+/* Reads the body up to a tag whose first word is in `ends`, which becomes current. The current token is the end of an
+ * opening tag. */
 static struct node *parse_body(struct parser *p, const char *const *ends)
 {
     struct node *body = NULL;
@@ -42,7 +43,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
     return body;
 }
 
-/* Current token: `if` or `elif`. */
+/* Parses an if statement. Current token: `if` or `elif`. */
 static struct node *parse_if(struct parser *p)
 {
     static const char *const ends[] = { "elif", "else", "endif", NULL }, *const last[] = { "endif", NULL };

@@ -73,7 +73,7 @@ static int put_sorted(struct render *r, struct keyed *keyed, size_t n, bool reve
     return 0;
 }
 
-/* sort(reverse, case_sensitive, attribute) */
+/* Applies sort(reverse, case_sensitive, attribute). */
 int filter_sort(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     struct keyed *keyed;
@@ -82,7 +82,7 @@ int filter_sort(struct render *r, const struct value *self, const struct args *a
            put_sorted(r, keyed, n, is_set(args, 0, "reverse"), out) ? -1 : 0;
 }
 
-/* dictsort(case_sensitive, by, reverse): pairs of a mapping in the order of their keys, or of their values. */
+/* Applies dictsort(case_sensitive, by, reverse): pairs of a mapping in the order of their keys, or of their values. */
 int filter_dictsort(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     const bool exact = is_set(args, 0, "case_sensitive");
@@ -106,7 +106,7 @@ int filter_dictsort(struct render *r, const struct value *self, const struct arg
     return put_sorted(r, keyed, pairs.as.list->n, is_set(args, 2, "reverse"), out);
 }
 
-/* unique(case_sensitive, attribute): the first item of each key. */
+/* Applies unique(case_sensitive, attribute): the first item of each key. */
 int filter_unique(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     struct keyed *keyed;
@@ -127,7 +127,7 @@ int filter_unique(struct render *r, const struct value *self, const struct args 
     return 0;
 }
 
-/* min(case_sensitive, attribute), max: the first of several equal ones; undefined for an empty list. */
+/* Applies min(case_sensitive, attribute), max: the first of several equal items; undefined for an empty list. */
 static int filter_extreme(struct render *r, const struct value *self, const struct args *args, int sign, struct value *out)
 {
     struct keyed *keyed;

@@ -72,7 +72,7 @@ void template_output_free(struct template_output *out)
 static int put_values(struct render *r, const json_t *object, bool content)
 {
     struct value value;
-    json_t *items = (json_t *)(uintptr_t)object;               /* jansson's iterators want it so */
+    json_t *items = (json_t *)(uintptr_t)object;               /* jansson's iterators require a non-const pointer */
     for (void *at = object ? json_object_iter(items) : NULL; at; at = json_object_iter_next(items, at))
         if (value_from_json(r, json_object_iter_value(at), content, 0, &value) ||
             frame_set(r, json_object_iter_key(at), value))

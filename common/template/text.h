@@ -10,13 +10,14 @@ int text_case(struct render *r, const struct string *s, enum text_case to, struc
 /* set: characters to strip (a Python str); NULL: white space. */
 int text_strip(struct render *r, const struct string *s, const struct string *set, bool left, bool right, struct value *out);
 
-/* separator NULL: at runs of white space, without empty parts. most < 0: no limit. */
+/* separator NULL: splits at runs of white space, without empty parts. max < 0: no limit. */
 int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t max, struct value *out);
 
-/* The end of the line of a Python str that begins at `begin`, and where the next one does: after \n, \r, \r\n, \v, \f, the
- * separators 1c to 1e, U+0085, U+2028, U+2029, or at the end. */
+/* Returns the end of the line of a Python str that begins at `begin`; *next: the begin of the next line. Lines end with \n,
+ * \r, \r\n, \v, \f, the separators 1c to 1e, U+0085, U+2028 or U+2029, or at the end of the string. */
 size_t text_line_end(const struct string *s, size_t begin, size_t *next);
-int text_lines(struct render *r, const struct string *s, struct value *out);          /* list of the lines, without ends */
+int text_lines(struct render *r, const struct string *s, struct value *out);          /* a list of the lines, without line
+                                                                                       * ends */
 
 int text_replace(struct render *r, const struct string *s, const struct string *from, const struct string *to, int64_t max,
                  struct value *out);

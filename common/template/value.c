@@ -36,7 +36,7 @@ void *pool_alloc(struct pool *pool, size_t count, size_t size, struct err *err)
         if (!made)
             return NULL;
         made->room = room;
-        if (chunk && room > CHUNK_BYTES) {             /* keep filling the one at the front */
+        if (chunk && room > CHUNK_BYTES) {             /* the chunk at the front continues to be filled */
             made->next = chunk->next;
             chunk->next = made;
         } else {
@@ -270,7 +270,7 @@ int value_from_json(struct render *r, const json_t *json, bool content, int dept
     case JSON_OBJECT:
         break;
     }
-    json_t *object = (json_t *)(uintptr_t)json;                /* jansson's iterators want it so */
+    json_t *object = (json_t *)(uintptr_t)json;                /* jansson's iterators require a non-const pointer */
     if (value_dict(r, out))
         return -1;
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {

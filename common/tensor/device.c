@@ -15,7 +15,7 @@ static const struct {
     {"host", device_open_host},
     {"ref", device_open_ref},
     {"cuda", device_open_cuda},
-    {"emu", device_open_cuda},       /* only test builds have its plug-in */
+    {"emu", device_open_cuda},       /* only test builds contain its plug-in */
     {"emu-race", device_open_cuda},
 };
 

@@ -40,10 +40,10 @@ struct device_info {
     bool loops;                      /* supports loop_start and the operations of loops in kernels/ops.h */
     bool chooses;                    /* choosing and ranking tokens here saves the copy of their logits: engine_chooses */
     bool slabs;                      /* uses other products for complete slabs of a prompt (kernels/linear.h) */
-    char no_slabs[256];              /* the reason, if a device of this kind can use slabs but this one does not; else "" */
+    char no_slabs[256];              /* the reason if only this device of its kind cannot use slabs; else "" */
     bool splits;                     /* products with bf16 weights need scratch, too (operand_bytes of kernels/formats.h) */
     int threads;
-    bool bf16_activations;           /* as in device_setup; the name says so, too */
+    bool bf16_activations;           /* as in device_setup; the name contains it, too */
     bool f32_activations;            /* likewise */
     bool integer_activations;        /* products with mxfp4 and all formats after it quantise activations */
 };

@@ -155,8 +155,8 @@ static int cut_put(struct added_cuts *out, size_t begin, size_t end, int32_t tok
     return 0;
 }
 
-/* Leftmost and longest, as an Aho-Corasick automaton of that kind finds them: a match that is then discarded (not a single
- * word, special in content) still uses up its bytes. */
+/* Finds added tokens, leftmost and longest, like an Aho-Corasick automaton of that kind: a match that is then discarded (not
+ * a single word, or special in content) still consumes its bytes. */
 int added_find(const struct added_trie *trie, const struct added_token *tokens, const char *text, size_t bytes,
                const struct origins *origins, struct added_cuts *out, struct err *err)
 {
@@ -179,7 +179,7 @@ int added_find(const struct added_trie *trie, const struct added_token *tokens, 
             continue;
         uint32_t code;
         size_t previous, next;
-        if (token->lstrip && begin < start)         /* all of it was taken by the token before */
+        if (token->lstrip && begin < start)         /* the token before took all of this white space */
             begin = start;
         if (token->rstrip && end < start)
             end = start;

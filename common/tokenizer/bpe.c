@@ -31,7 +31,7 @@ int bpe_start(struct bpe *bpe, size_t entries, struct err *err)
     bpe->unk = -1;
     if (entries > (1u << 28))
         return err_set(err, ERR_INPUT, "vocabulary of %zu tokens; the maximum is 2^28", entries);
-    bpe->room = 2 * entries + 65536;   /* gaps are allowed, but not ids out of all proportion */
+    bpe->room = 2 * entries + 65536;   /* allows gaps, but no ids far beyond the number of entries */
     bpe->entries = mem_alloc(bpe->room, sizeof *bpe->entries, err);
     return bpe->entries ? 0 : -1;
 }
@@ -58,7 +58,7 @@ int bpe_add(struct bpe *bpe, const char *content, size_t bytes, int64_t id, stru
     return 0;
 }
 
-/* The slot of the content, or the empty one where it would go; -1 after too many probes. */
+/* Returns the slot of the content, or the empty slot in which to insert it; -1 after too many probes. */
 static int64_t bpe_slot(const struct bpe *bpe, const char *content, size_t bytes)
 {
     size_t slot = hash_xxh3(content, bytes).low & (bpe->n_slots - 1);
@@ -257,7 +257,7 @@ static int symbol_put(struct bpe_scratch *s, size_t *n, int32_t id, struct err *
     return 0;
 }
 
-/* Characters to symbols: the character's own token, else its bytes' tokens, else the unknown token. */
+/* Converts characters to symbols: the character's own token, else the tokens of its bytes, else the unknown token. */
 static int symbols_start(const struct bpe *bpe, const char *text, size_t bytes, struct bpe_scratch *s, size_t *n,
                          struct err *err)
 {

@@ -12,7 +12,7 @@ void tokenizer_config_free(struct tokenizer_config *config)
     config->tokens = NULL;
 }
 
-/* A string, or an object with "content"; NULL when it is neither. */
+/* Returns a string, or the "content" of an object; NULL if the value is neither. */
 static const json_t *token_text(const json_t *token)
 {
     if (json_is_object(token))

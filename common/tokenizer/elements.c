@@ -44,7 +44,7 @@ static int too_many(const char *what, struct err *err)
     return err_set(err, ERR_INPUT, "more than %d %s", TOKENIZER_STEPS, what);
 }
 
-/* {"Regex": ...} or {"String": ...} */
+/* Loads a needle, {"Regex": ...} or {"String": ...}. */
 static int load_needle(const json_t *element, struct needle *needle, struct err *err)
 {
     const json_t *pattern = json_object_get(element, "pattern");
@@ -68,7 +68,7 @@ static int load_content(const json_t *element, const char *key, char **content, 
     return *content ? 0 : -1;
 }
 
-/* A member that must be one character. */
+/* Loads a member that must be one character. */
 static int load_character(const json_t *element, const char *key, const char *fallback, char **out, size_t *bytes,
                           struct err *err)
 {

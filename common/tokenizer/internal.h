@@ -37,10 +37,10 @@ int origins_map(const struct origins *origins, size_t *run, size_t begin, size_t
 
 /* ---- vocabulary and merges ---- */
 
-struct vocab_entry {           /* small: a file can have millions */
-    uint32_t offset;           /* into bpe.strings */
+struct vocab_entry {           /* small, because a file can contain millions */
+    uint32_t offset;           /* offset in bpe.strings */
     uint32_t bytes : 30, used : 1;
-    uint32_t added : 1;        /* to the model's vocabulary: no text becomes it but by being cut out */
+    uint32_t added : 1;        /* added beside the model's vocabulary: text becomes such a token only if it is searched for */
 };
 
 struct merge_entry {           /* key: left id << 32 | right id; UINT64_MAX marks an empty slot */
@@ -63,12 +63,12 @@ struct bpe {
     int32_t byte_ids[256];             /* <0xNN>, -1 where missing */
 };
 
-/* entries: the count that the file claims; ids are bounded by a multiple of it. */
+/* entries: the number that the file claims; limits ids to a multiple of it. */
 int bpe_start(struct bpe *bpe, size_t entries, struct err *err);
 int bpe_add(struct bpe *bpe, const char *content, size_t bytes, int64_t id, struct err *err);
-int bpe_index(struct bpe *bpe, struct err *err);                       /* after the last bpe_add */
+int bpe_index(struct bpe *bpe, struct err *err);                       /* must be called after the last bpe_add */
 int32_t bpe_find(const struct bpe *bpe, const char *content, size_t bytes);
-int32_t bpe_find_own(const struct bpe *bpe, const char *content, size_t bytes);      /* the same, without added ones */
+int32_t bpe_find_own(const struct bpe *bpe, const char *content, size_t bytes);      /* the same, without added tokens */
 int bpe_merges_start(struct bpe *bpe, size_t n_merges, struct err *err);
 int bpe_merge_add(struct bpe *bpe, uint32_t rank, const char *left, size_t left_bytes, const char *right, size_t right_bytes,
                   struct err *err);
@@ -83,7 +83,7 @@ struct bpe_scratch {
 };
 void bpe_scratch_free(struct bpe_scratch *scratch);
 
-/* One piece (UTF-8, not empty) to ids. */
+/* Converts one piece (UTF-8, not empty) to ids. */
 int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct bpe_scratch *scratch, struct tokens *out,
                struct err *err);
 
@@ -114,7 +114,7 @@ int32_t added_child(const struct added_trie *trie, int32_t node, uint8_t byte);
 /* Finds the longest entry that starts at `at` and ends at or before `limit`, and its end; -1 if none. */
 int32_t added_longest(const struct added_trie *trie, const char *text, size_t at, size_t limit, size_t *end);
 
-struct added_cut {             /* a token, or (token -1) the text between tokens */
+struct added_cut {             /* id of a token; -1: the text between tokens */
     size_t begin, end;
     int32_t token;
 };
@@ -125,7 +125,7 @@ int added_find(const struct added_trie *trie, const struct added_token *tokens, 
 /* ---- pre-tokenisation ---- */
 
 struct span { size_t begin, end; };
-struct pieces {                /* a text and the pieces it is cut into, in order, none empty */
+struct pieces {                /* a text and its pieces, in order, none empty */
     struct text text;
     bool at_start;             /* its first byte is the first of the whole input */
     struct span *spans;
@@ -231,8 +231,8 @@ struct decoding {
     bool fused;                /* while loading: the decoders so far join all tokens into one string */
     bool first_drops;          /* removes every `dropped` from the first token; in other tokens it becomes a space */
     char dropped[5], stripped[5];
-    int64_t strip;             /* at most this many `stripped` are removed from the start of the text ... */
-    bool strip_each;           /* ... or each token one, as long as there is no text */
+    int64_t strip;             /* from the start of the text at most this many `stripped` are removed ... */
+    bool strip_each;           /* ... or one from each token, while there is no text yet */
     int32_t unstripped;        /* a token that loses nothing; -1: none */
 };
 
@@ -241,7 +241,7 @@ enum { TOKENIZER_STEPS = 16, TOKENIZER_ADDED_BYTES = 512, TOKENIZER_PATTERN_BYTE
 struct sentence;
 struct tokenizer {
     struct bpe bpe;
-    struct sentence *sentence;         /* of a tokenizer.model; replaces all elements below */
+    struct sentence *sentence;         /* model of a tokenizer.model; replaces all elements below */
     struct added_token *added;
     size_t n_added, added_room;
     int32_t *added_by_id;              /* index into added, or -1 */
@@ -253,7 +253,7 @@ struct tokenizer {
     struct decoding decoding;
     bool *is_byte;                     /* by id: a byte token */
     struct tokens before, after;       /* ids that post_processor puts around a text */
-    struct text bytes;                 /* what tokens decode to ... */
+    struct text bytes;                 /* decoded bytes of all tokens ... */
     size_t *byte_offsets;              /* ... token id: bytes[byte_offsets[id]] up to byte_offsets[id + 1] */
     struct sha256 hash;
 };

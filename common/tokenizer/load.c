@@ -33,10 +33,10 @@ static int must_be_empty(const json_t *object, const char *where, const char *ke
 
 /* ---- the parts of the text ---- */
 
-/* Walks through members that may be large; parses the rest as a tree. */
+/* The parts of tokenizer.json: large members are only located, and the rest is parsed as a tree. */
 struct source {
     struct json_part whole, model, added, vocab, merges;
-    json_t *root, *settings;            /* without these; settings: of the model */
+    json_t *root, *settings;            /* root: without the large members; settings: members of the model */
     size_t n_added, n_vocab, n_merges;
 };
 
@@ -366,7 +366,8 @@ static int load(struct tokenizer *t, const struct source *s, struct err *err)
         load_normalizer(t, root, err) || load_added(t, s, err) || load_unknown(t, s->settings, err) ||
         load_pre_tokenizer(t, root, err) || load_post_processor(t, root, err) || load_decoder(t, root, err))
         return -1;
-    return hash_all(t, s, err) || decode_vocabulary(t, err) ? -1 : 0;         /* in this order each frees what it needs */
+    return hash_all(t, s, err) || decode_vocabulary(t, err) ? -1 : 0;         /* in this order each call frees the data that
+                                                                               * it still needs */
 }
 
 /* ---- tokenizer.model ---- */

@@ -1,4 +1,4 @@
-/* The tokenizer of random weights: 256 bytes, and words that are made up. */
+/* The tokenizer of random weights: 256 bytes, and made-up words. */
 #include "common/base/utf8.h"
 #include "common/tokenizer/internal.h"
 

@@ -108,7 +108,8 @@ int normalize_form(const struct normalizer_step *step, struct regex_scratch *scr
         size_t out_begin = out->length;
         bool same = true;
         end = at;
-        while (end < bytes && !(text[end] & 0x80))             /* ASCII is itself; its last character may take marks */
+        while (end < bytes && !(text[end] & 0x80))             /* ASCII characters do not change; marks may follow the last
+                                                                * one */
             end++;
         if (end < bytes && end > at + 1)
             end--;

@@ -1,5 +1,5 @@
-/* Patterns that several kinds of files need, in the syntax of tokenizer.json: GGUF files and tiktoken's vocabularies do not say
- * how text is split. */
+/* Patterns that several file formats need, in the syntax of tokenizer.json: GGUF files and tiktoken's vocabularies do not
+ * contain the pattern that splits text. */
 #ifndef MOE_TOKENIZER_PATTERNS_H
 #define MOE_TOKENIZER_PATTERNS_H
 

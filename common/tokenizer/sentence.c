@@ -37,7 +37,7 @@ static bool take_varint(struct message *m, uint64_t *out)
     return false;
 }
 
-/* 1 with the next field, 0 at the end, or -1. */
+/* Reads the next field. Returns 1; 0 at the end; -1 on error. */
 static int next_field(struct message *m, struct field *out, struct err *err)
 {
     uint64_t key = 0, length = 0;
@@ -101,7 +101,7 @@ static int read_piece(struct sentence *s, struct bpe *bpe, const struct field *f
         return err_set(err, ERR_INPUT, "piece %zu has an invalid score or type", id);
     s->types[id] = (uint8_t)type;
     s->count++;
-    char *content = mem_copy(piece.data, piece.bytes, err);    /* for messages, which want it to end */
+    char *content = mem_copy(piece.data, piece.bytes, err);    /* NUL-terminated copy for messages */
     rc = content ? bpe_add(bpe, content, piece.bytes, (int64_t)id, err) : -1;
     mem_free(&content);
     return rc;
@@ -137,7 +137,7 @@ static int read_trainer(struct sentence *s, const struct field *field, int64_t *
     return rc;
 }
 
-/* Size of the double array in bytes, its units, then the strings, each ended by a NUL. */
+/* Reads the rules: size of the double array in bytes, its units, then the strings, each ended by a NUL. */
 static int read_rules(struct sentence *s, const struct field *f, struct err *err)
 {
     size_t trie = 0, run = 0;

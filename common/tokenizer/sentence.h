@@ -19,15 +19,15 @@ struct sentence {
     uint8_t *types;                    /* by id */
     float *scores;
     size_t count;
-    int32_t unk, bos;                  /* bos: -1 where there is none */
+    int32_t unk, bos;                  /* bos: -1 if there is none */
     bool unigram, byte_fallback, add_dummy_prefix, remove_extra, has_unused;
-    float min, greatest;               /* of scores of normal pieces */
+    float min, greatest;               /* lowest and highest score of normal pieces */
     size_t longest;                    /* bytes of the longest piece that text can become */
     struct added_trie user, pieces;    /* user defined symbols; with unigram all pieces that text can become */
     uint32_t *units;                   /* the rules of normalisation: a double array ... */
     size_t n_units;
     struct text rules;                 /* ... whose values are offsets of strings here */
-    struct text unknown;               /* what the unknown piece shows as */
+    struct text unknown;               /* text that the unknown piece decodes to */
 };
 
 int sentence_read(struct sentence **out, struct bpe *bpe, const uint8_t *data, size_t bytes, struct err *err);

@@ -170,11 +170,12 @@ static int put_letters(struct text *out, const char *bytes, size_t count, struct
     return text_putc(out, '"', err);
 }
 
-/* Returns where a token's two pieces meet when only pairs of a lower rank are merged; 0: other than two pieces are left. */
+/* Returns the offset of the border between a token's last two pieces when only pairs of a lower rank are merged; 0: the
+ * number of pieces left is not two. */
 static size_t find_border(const struct bpe *bpe, const char *token, size_t bytes, int32_t rank)
 {
-    uint16_t starts[TOKEN_BYTES + 1];           /* of each piece; then the end */
-    int32_t joined[TOKEN_BYTES];                /* rank of a piece and the next one together; INT32_MAX: no token */
+    uint16_t starts[TOKEN_BYTES + 1];           /* offset of each piece; then the end */
+    int32_t joined[TOKEN_BYTES];                /* rank of a piece joined with the next one; INT32_MAX: no token */
     size_t pieces = bytes;
     for (size_t i = 0; i <= bytes; i++)
         starts[i] = (uint16_t)i;
@@ -289,7 +290,7 @@ static int put_splits(struct text *out, const struct kind *kind, struct err *err
     return rc;
 }
 
-/* Returns the object of tokenizer_config.json; NULL with err set, if it is for another class of tokenizers. */
+/* Returns the object of tokenizer_config.json; NULL with err set if it names another tokenizer class. */
 static json_t *read_config(const struct kind *kind, const struct text *config, struct err *err)
 {
     json_error_t fault;

@@ -31,9 +31,9 @@ struct tokenizer;
 int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err);
 void tokenizer_free(struct tokenizer **tokenizer);
 
-/* Writes the tokenizer.json of a model that has none, such as one of random weights: the 256 bytes, which encode any text, and
- * made-up words for all ids from 256 to below `vocab`, so that whatever is decoded can be read. The first ids are the same for
- * every `vocab`. Nothing is written where the bytes do not fit. out: {0} */
+/* Writes the tokenizer.json of a model that has none, such as one of random weights: the 256 bytes, which encode any text,
+ * and made-up words for all ids from 256 to below `vocab`, so that any decoded text is readable. The first ids are the same
+ * for every `vocab`. Writes nothing if `vocab` is too small for the bytes. out: {0} */
 int tokenizer_made(struct text *out, int vocab, struct err *err);
 
 int tokenizer_vocab_size(const struct tokenizer *tokenizer);             /* highest id + 1 */
@@ -98,7 +98,7 @@ void token_decoder_start(struct token_decoder *decoder, const struct tokenizer *
 int token_decoder_put(struct token_decoder *decoder, int32_t id, struct text *out, struct err *err);
 int token_decoder_end(struct token_decoder *decoder, struct text *out, struct err *err);
 
-/* The whole at once. */
+/* Decodes all tokens at once. */
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, int n, unsigned flags, struct text *out,
                      struct err *err);
 

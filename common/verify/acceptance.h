@@ -23,7 +23,7 @@
 
 struct acceptance_setup {
     int vocab;
-    int nodes;                          /* of the largest draft */
+    int nodes;                          /* maximum nodes of a draft */
     struct sample_filter filter;        /* settings of the target's sampling; temperature 0: greedy */
 };
 
@@ -39,9 +39,9 @@ struct acceptance {
 
 struct acceptance_class {
     const char *name, *summary;
-    const char *settings;               /* what may follow the colon; NULL: nothing */
+    const char *settings;               /* settings allowed after the colon; NULL: none */
     bool same_text;                     /* output is byte-identical with and without drafts */
-    bool same_distribution;             /* distributed as that is */
+    bool same_distribution;             /* output has the target's distribution */
     bool wants_proposals;               /* requires draft->proposal; other rules do not */
     bool wants_branches;                /* requires a proposal in the form of kernels/plain/branches.h */
     int (*open)(struct acceptance *acceptance, struct spec *spec, struct err *err);        /* NULL: no settings */
@@ -63,10 +63,10 @@ extern const struct acceptance_class *const acceptance_classes[];
 int acceptance_open(struct acceptance **out, const char *text, const struct acceptance_setup *setup, struct err *err);
 void acceptance_close(struct acceptance **acceptance);
 
-/* logits [1 + draft->nodes][vocab]: row 0 is the root's, row i + 1 node i's. draw: the sampler's for this text, its position
- * that of the root; the first token emitted is the one at position + 1. Writes the accepted nodes to path[nodes], their
- * tokens and the one after them to emitted[nodes + 1]. Returns the number of accepted nodes (one less than of tokens
- * emitted), or -1 when logits on the way are not finite. */
+/* logits [1 + draft->nodes][vocab]: row 0 is the root's, row i + 1 node i's. draw: the sampler's for this text, with the
+ * position of the root; the first emitted token has position + 1. Writes the accepted nodes to path[nodes], their tokens and
+ * the token after them to emitted[nodes + 1]. Returns the number of accepted nodes (one less than of emitted tokens), or -1
+ * if logits on the path are not finite. */
 int acceptance_accept(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                       const struct sample_draw *draw, int32_t *path, int32_t *emitted, struct err *err);
 

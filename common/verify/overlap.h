@@ -26,9 +26,9 @@ struct overlap {
 int overlap_init(struct overlap *overlap, const struct sample_filter *filter, int vocab, int nodes, struct err *err);
 void overlap_free(struct overlap *overlap);                     /* and back to {0} */
 
-/* kept [1 + tree->nodes]: root and accepted nodes; draws, by number of drafter: tokens that it drafts or reviews were drawn,
- * also without a proposal; logits [1 + tree->nodes][vocab]. Returns [1 + tree->nodes] by row, the root first: NaN where there
- * is not a bound. */
+/* kept [1 + tree->nodes]: root and accepted nodes; draws, by number of drafter: the tokens that this drafter drafted or
+ * reviewed were drawn at random, with or without a proposal; logits [1 + tree->nodes][vocab]. Returns [1 + tree->nodes] by
+ * row, the root first: NaN if the bound is unknown. */
 const float *overlap_measure(struct overlap *overlap, const struct draft_tree *tree, const uint8_t *kept, const bool *draws,
                              const float *logits);
 

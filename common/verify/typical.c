@@ -12,7 +12,7 @@ static int open_typical(struct acceptance *acceptance, struct spec *spec, struct
 static int accept_typical(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                           const struct sample_draw *draw, int32_t *path, int32_t *emitted)
 {
-    (void)draw;                         /* nothing is left to chance */
+    (void)draw;                         /* this rule draws nothing at random */
     return typical_walk(draft->token, draft->parent, draft->nodes, logits, acceptance->setup.vocab, &acceptance->setup.filter,
                         acceptance->epsilon, acceptance->delta, acceptance->kept, acceptance->probability, acceptance->score,
                         acceptance->depth, path, emitted);
