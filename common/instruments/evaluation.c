@@ -40,7 +40,7 @@ struct evaluation {
     int positions, depth, limit;        /* depth: of the deepest draft */
     struct feature_request features;
     struct buffer states;               /* [features.count][text.tokens][hidden] states of the current text */
-    struct forward shown;               /* as a forward over the whole text would have left them */
+    struct forward shown;               /* the result that a forward over the whole text would return */
     int32_t *row;                       /* [row_room] 0, 1, ... */
     size_t row_room;
     bool early;                         /* the head reads drafted tokens through the target's first layers: */
@@ -96,7 +96,7 @@ static int open_run(struct evaluation *e, int which, struct err *err)
     return decoder_open(&run->decoder, &setup, err);
 }
 
-/* Reads from the head's file what must be known before it is opened. */
+/* Reads the settings that must be known before the head is opened from the head's file. */
 static int read_head(struct evaluation *e, struct err *err)
 {
     struct model *file = NULL;
@@ -129,7 +129,7 @@ static int open_parts(struct evaluation *e, struct err *err)
     if (read_head(e, err) || find_depth(e, err))
         return -1;
     e->words[0] = e->draft.data;
-    /* A draft after the last token of the text must fit into the context, too. */
+    /* Requires that a draft after the last token of the text fits into the context, too. */
     e->limit = engine_max_positions(e->setup.engine) - e->depth - 1;
     if (e->limit < 2)
         return err_set(err, ERR_INPUT, "a context of %d leaves no room for drafts of %d tokens; raise --context",
@@ -207,7 +207,7 @@ static struct evaluation_walk *walk_of(struct evaluation_counts *counts, int whi
 
 /* ---- without decoding ---- */
 
-/* Uploads the text's states to where drafters read them. */
+/* Uploads the text's states to the buffers from which drafters read them. */
 static int put_states(struct evaluation *e, const struct evaluation_text *text, struct err *err)
 {
     struct device *device = engine_config(e->setup.engine)->device;

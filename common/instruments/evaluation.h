@@ -37,7 +37,7 @@ struct evaluation_setup {
     const char *tree;                   /* shape of draft trees; NULL: no trees are drafted */
     int limit;                          /* maximum tokens used of a text; 0: as the context allows */
     bool decoding;                      /* evaluation_prompt will be used, else evaluation_text */
-    const struct stop *stop;            /* decoding ends with ERR_SIGNAL; NULL: never */
+    const struct stop *stop;            /* stops decoding with ERR_SIGNAL; NULL: never */
 };
 
 /* Counters of drafts, by index i of the drafted token, over drafts after which the answer has at least i + 1 more tokens:
@@ -53,7 +53,7 @@ struct evaluation_walk {
 
 /* Sums over texts; initialise with {0}. */
 struct evaluation_counts {
-    int64_t texts, tokens;              /* tokens: emitted by iterations, that is without the first of each answer */
+    int64_t texts, tokens;              /* tokens: number of tokens emitted by iterations, without the first of each answer */
     struct evaluation_drafts all;       /* chains at every n; 0: when decoding */
     struct evaluation_walk chain, tree;
 };
@@ -78,10 +78,10 @@ int evaluation_limit(const struct evaluation *evaluation);
 int evaluation_positions(const struct evaluation *evaluation);         /* length of chains: as requested, or the head's
                                                                         * maximum */
 
-/* Each adds the drafts of one text to the counts. */
+/* Each of these functions adds the drafts of one text to the counts. */
 int evaluation_text(struct evaluation *evaluation, const struct evaluation_text *text, struct evaluation_counts *counts,
                     struct err *err);
-/* max_tokens: of the answer; at least 1. */
+/* max_tokens: maximum length of the answer; at least 1. */
 int evaluation_prompt(struct evaluation *evaluation, const int32_t *token, int tokens, int max_tokens,
                       struct evaluation_counts *counts, struct err *err);
 

@@ -50,8 +50,8 @@ void examples_close(struct examples **examples)
     mem_free(examples);
 }
 
-/* Passes a text to `take`: truncated at the limit, then after the last token to be learnt. A text without tokens to learn is
- * left out. */
+/* Passes a text to `take`: truncated at the limit, then after the last token to be learnt. Skips a text without tokens to
+ * learn. */
 static int take_text(struct examples *examples, const struct example *whole, struct err *err)
 {
     struct example text = *whole;
@@ -77,7 +77,7 @@ static int take_text(struct examples *examples, const struct example *whole, str
     return 0;
 }
 
-/* Returns whether a prompt is for validation. This depends on its tokens alone, not on its answer or on other prompts. */
+/* Returns whether a prompt is used for validation. This depends on its tokens alone, not on its answer or on other prompts. */
 static bool kept_apart(const struct examples *examples, const int32_t *token, int tokens)
 {
     const struct digest128 digest = hash_xxh3(token, (size_t)tokens * sizeof *token);

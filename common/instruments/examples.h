@@ -16,7 +16,7 @@ struct examples_setup {
     const struct decode_settings *settings;     /* max_tokens 0: texts contain their answers */
     bool all;                                   /* learn every token, not only answers */
     int cut;                                    /* maximum tokens of a text; 0: all */
-    double validation;                          /* share of prompts for validation; whether a prompt is one depends on the
+    double validation;                          /* share of prompts for validation; the choice of a prompt depends on the
                                                  * prompt alone */
     const struct stop *stop;                    /* NULL: none */
 };
@@ -27,13 +27,14 @@ struct example {
     const char *where;                          /* "file:line" */
     const int32_t *token;                       /* [tokens] */
     const uint8_t *mask;                        /* [tokens] 1: to be learnt; the last element is 1 */
-    int tokens, prompt_tokens, learnt;          /* prompt_tokens: before the first token to be learnt */
+    int tokens, prompt_tokens, learnt;          /* prompt_tokens: number of tokens before the first token to be learnt */
     bool validation;
 };
 
 struct examples_totals {
     int64_t texts, validation;
-    int64_t tokens, learnt;                     /* of all texts; of these, tokens to be learnt */
+    int64_t tokens, learnt;                     /* tokens: number of tokens of all texts; learnt: number of tokens to be
+                                                 * learnt */
     int64_t left_out;                           /* texts truncated so short that no token to learn is left */
 };
 

@@ -15,8 +15,8 @@
 
 struct feature_profile_setup {
     struct examples_setup examples;
-    struct writer *writer;                      /* of a feature stream; NULL: only count, and compute no states */
-    struct head_states states;                  /* at most FEATURES_MAX */
+    struct writer *writer;                      /* writer of a feature stream; NULL: only count, and compute no states */
+    struct head_states states;                  /* at most FEATURES_MAX states */
     enum dtype dtype;                           /* F32, or BF16 rounded to nearest, ties to even */
     struct progress *bar;                       /* advances by tokens; may be NULL */
 };

@@ -20,9 +20,9 @@ struct tape {
 };
 
 struct probe {
-    struct decoder *decoder;            /* of the present text */
+    struct decoder *decoder;            /* decoder of the current text */
     struct decoder_setup setup;
-    int length;                         /* of chains, or levels of trees */
+    int length;                         /* maximum length of chains, or levels of trees */
     bool chains;
     struct drafters drafters;
     struct drafter *drafter;            /* the current one */
@@ -261,8 +261,8 @@ static int verify(struct probe *probe, int drafted, int position, struct forward
     return probe->accepted < 0 ? -1 : 0;
 }
 
-/* Returns the next draft size to verify: of a chain every length up to 16, then 24, 32, 48 and 64; of a tree 0, 1, 2, 3, 4, 6,
- * 8, 12, 16, 24, ...; and the whole draft. */
+/* Returns the next draft size to verify: for a chain every length up to 16, then 24, 32, 48 and 64; for a tree 0, 1, 2, 3,
+ * 4, 6, 8, 12, 16, 24, ...; and the whole draft. */
 static int next_size(const struct probe *probe, int size)
 {
     enum { EVERY_MAX = 16 };            /* of a chain */
@@ -295,7 +295,7 @@ static void fill_between(struct probe *probe, int low, int high, const struct fo
     }
 }
 
-/* Verifies the draft in its sizes; *forward: the one over the whole draft. */
+/* Verifies the draft in its sizes; *forward: the forward over the whole draft. */
 static int read_sizes(struct probe *probe, int position, int32_t next, struct forward *forward, struct err *err)
 {
     int read[ROWS_MAX], sizes = 0;
@@ -317,7 +317,7 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
     return 0;
 }
 
-/* Probes one position with one drafter. next: the text's token after the root. *forward: the one over the whole draft. */
+/* Probes one position with one drafter. next: the text's token after the root. *forward: the forward over the whole draft. */
 static int probe_position(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
                           void *context, struct forward *forward, struct err *err)
 {
@@ -384,7 +384,8 @@ static int on_piece(void *context, const struct forward *piece, int position, st
     return drafters_observe(&shown->probe->drafters, &view, err);
 }
 
-/* The prompt is in the KV cache. If a drafter reads states, the prompt is read once more, in order to show them. */
+/* Passes the prompt's states to the drafters. The prompt is in the KV cache already; it is read once more only if a drafter
+ * reads states. */
 static int show_prompt(struct probe *probe, const struct decode_prompt *prompt, struct err *err)
 {
     struct sequence *sequence = decoder_sequence(probe->decoder);

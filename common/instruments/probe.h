@@ -28,8 +28,8 @@ int probe_open(struct probe **out, const struct decoder *decoder, const struct d
                struct err *err);
 void probe_close(struct probe **probe);
 
-/* Probes the text that a decoder completed last; `put` receives each position, with sequence 0. A negative result of `put` ends
- * the probe. The decoder: that of probe_open, or one with the same setup. */
+/* Probes the text that a decoder completed last; passes each position to `put`, with sequence 0. A negative result of `put`
+ * ends the probe. The decoder must be that of probe_open, or one with the same setup. */
 typedef int probe_function(void *context, const struct decode_draft *draft, struct err *err);
 int probe_run(struct probe *probe, struct decoder *decoder, const struct decode_prompt *prompt,
               const struct decode_result *result, probe_function *put, void *context, struct err *err);

@@ -9,11 +9,11 @@
 
 enum {
     PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX,
-    WAITING_MAX = 1024,                 /* max completed prompts that wait for an older one before they are written, */
-    WAITING_BYTES = 256 << 20           /* and bytes of waiting records, above which only the oldest text goes on */
+    WAITING_MAX = 1024,                 /* max completed prompts that wait for an older one to be written */
+    WAITING_BYTES = 256 << 20           /* max bytes of waiting records; above this only the oldest text continues */
 };
 
-/* A prompt in progress: it was read, and not all of its texts have been written. */
+/* A prompt in progress: it was read, and some of its texts are not written yet. */
 struct profiled {
     struct profile *profile;
     int slot;                           /* index of its decoder; -1: all its texts are complete */
@@ -28,7 +28,7 @@ struct profile {
     bool busy[DECODERS_MAX];            /* decoders with a text */
     struct profiled **work;             /* [works] prompts in progress, the oldest first */
     size_t works, room;
-    struct route_counts *counts;        /* NULL, as the next three, if the model has no experts */
+    struct route_counts *counts;        /* NULL, like the next three arrays, if the model has no experts */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
     double *mass;                       /* [moe_layers][experts] */
     float *correction;                  /* [moe_layers][experts]; NULL: not recorded */
@@ -97,8 +97,9 @@ static int put_prompt(void *context, const struct forward *piece, int position, 
     return 0;
 }
 
-/* Marks accepted rows. The row of a kept token gives the next token. If the answer was truncated, the last kept rows gave
- * tokens beyond its end; these rows are not marked, because without a draft there would have been no such forwards. */
+/* Marks accepted rows. The row of a kept token predicts the next token. If the answer was truncated, the last kept rows
+ * predicted tokens beyond its end; these rows are not marked, because without a draft there would have been no such
+ * forwards. */
 static int put_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {
     uint8_t accepted[RECORD_ROWS];
@@ -212,7 +213,7 @@ static int begin_text(struct profiled *at, bool *ended, struct err *err)
         return 0;
     if (err->code != ERR_SIGNAL)
         return err_at(err, "%s", prompt->where);
-    err_clear(err);                     /* the text stays without an end */
+    err_clear(err);                     /* the text remains without an end record */
     *ended = true;
     free_decoder(at);
     return 0;
@@ -248,7 +249,7 @@ static void drop_prompt(struct profile *profile, size_t i)
     memmove(profile->work + i, profile->work + i + 1, (--profile->works - i) * sizeof *profile->work);
 }
 
-/* Adds a prompt, and begins its first text. A chat reserves the numbers of all its turns. */
+/* Adds a prompt, and begins its first text. A chat reserves the sequence numbers of all its turns. */
 static int begin_prompt(struct profile *profile, struct prompt *prompt, bool *ended, struct err *err)
 {
     const int turns = profile->setup.settings->max_tokens && prompt->turns > 1 ? prompt->turns : 1;
@@ -266,7 +267,7 @@ static int begin_prompt(struct profile *profile, struct prompt *prompt, bool *en
     return begin_text(at, ended, err);
 }
 
-/* Returns the bytes of the records that wait. */
+/* Returns the total bytes of waiting records. */
 static size_t waiting_bytes(const struct profile *profile)
 {
     size_t bytes = 0;

@@ -22,8 +22,8 @@ struct profile_setup {
     const struct session *session;
     const struct decode_settings *settings;     /* max_tokens 0: prompts only */
     const struct budget *budget;                /* NULL: none */
-    struct writer *writer;                      /* of a route stream; NULL: only count */
-    bool probs, logits, hidden;                 /* also record these */
+    struct writer *writer;                      /* writer of a route stream; NULL: only count */
+    bool probs, logits, hidden;                 /* record these, too */
     struct progress *bar;                       /* advances by tokens; may be NULL */
     const struct stop *stop;                    /* NULL: none */
     int texts;                                  /* max concurrent texts, which share forwards; at least 1 */

@@ -25,16 +25,16 @@ struct walk {
 
 struct decode_resume {
     char *path;
-    struct header header;               /* kind STREAM_ANY: there is none */
+    struct header header;               /* kind STREAM_ANY: no header was read */
     struct finished *item;
     size_t count, room;
     struct walk then, expected, now;    /* walks over texts of the stream, prompts before the run, texts of the run */
-    int turns;                          /* of `expected`: maximum number of later turns still allowed */
+    int turns;                          /* for `expected`: maximum number of further turns */
     bool whole;                         /* the stream has its end record */
     char *options, *device, *isa, *cache;       /* from the stream's machine record; NULL: not recorded */
     bool open;                          /* during the first reading: a text has begun */
     struct finished begun;
-    struct reader *in;                  /* for the second reading */
+    struct reader *in;                  /* reader of the second reading */
     int32_t *token;
     size_t tokens, token_room;
 };
@@ -129,8 +129,8 @@ static int check_word(const struct decode_resume *resume, const char *what, cons
     return strcmp(then, now) ? differs(resume, what, then, now, err) : 0;
 }
 
-/* Fails with the name of the first option of this run that differs; *other: the stream has options that this run has not, or
- * lacks those of drafts. Options that the stream does not have, because they are younger, have their defaults. */
+/* Fails with the name of the first option of this run that differs; *other: the stream contains options that this run does
+ * not, or lacks drafting options of this run. Options that the stream lacks, because they are newer, have their defaults. */
 static int compare_options(const struct decode_resume *resume, const json_t *then, json_t *now, bool *other, struct err *err)
 {
     const struct decode_settings settings = DECODE_DEFAULTS;

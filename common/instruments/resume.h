@@ -36,12 +36,12 @@ bool decode_resume_whole(const struct decode_resume *resume);       /* that run 
 int decode_resume_count(const struct decode_resume *resume);        /* finished texts */
 int decode_resume_left(const struct decode_resume *resume);         /* finished texts not copied yet */
 
-/* Called before the run for all prompts in order: checks that their finished texts will be copied. decode_resume_checked,
- * called last, returns the result. */
+/* Must be called before the run for all prompts in order: checks that their finished texts will be copied.
+ * decode_resume_checked, called last, returns the result. */
 int decode_resume_expect(struct decode_resume *resume, const struct prompt *prompt, struct err *err);
 int decode_resume_checked(const struct decode_resume *resume, struct err *err);
 
-/* Called for every text of the run in order. *has: it is the next finished text of the stream. */
+/* Must be called for every text of the run in order. *has: the text is the next finished text of the stream. */
 int decode_resume_has(struct decode_resume *resume, const struct prompt *prompt, bool *has, struct err *err);
 
 struct decode_taken {
@@ -49,8 +49,8 @@ struct decode_taken {
     int tokens, iterations, drafts, draft_tokens, accepted_tokens;
 };
 
-/* Called if *has: copies the text's records with the recorder's sequence number (without a writer none), and returns its
- * result. */
+/* Must be called if *has: copies the text's records with the recorder's sequence number (without a writer none), and returns
+ * the text's result. */
 int decode_resume_take(struct decode_resume *resume, const struct prompt *prompt, struct decode_recorder *recorder,
                        struct decode_taken *out, struct err *err);
 

@@ -13,7 +13,7 @@ struct skip_profile {
     struct match_window **window;           /* [texts] */
     size_t window_room;
     int texts;
-    int64_t tokens;                         /* of all windows together */
+    int64_t tokens;                         /* total tokens of all windows */
 };
 
 int skip_profile_rows(int window, int *rows, struct err *err)

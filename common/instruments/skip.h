@@ -28,8 +28,8 @@ void skip_profile_close(struct skip_profile **profile);
 /* Reads every prompt and keeps its keys and values. bar advances by prompts; may be NULL. */
 int skip_profile_read(struct skip_profile *profile, struct prompts *prompts, struct progress *bar, struct err *err);
 
-/* Runs the search. bar advances by candidates. A stop ends it with the best set so far; before the first score it is an
- * error. */
+/* Runs the search. bar advances by candidates. A stop request ends the search with the best set so far; before the first
+ * score it is an error. */
 int skip_profile_search(struct skip_profile *profile, struct progress *bar, struct skip_set *best, struct skip_found *found,
                         struct err *err);
 

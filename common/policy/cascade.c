@@ -1,18 +1,17 @@
 /* Cascade: a draft length chosen by measured utility (Saxena et al., "Utility-driven speculative decoding for
  * mixture-of-experts", arXiv 2506.20675, section 5).
  *
- *     utility = (tokens an iteration) / (seconds of an iteration / seconds of one without a draft)       equation 3
+ *     utility = (tokens per iteration) / (seconds of an iteration / seconds of one without a draft)       equation 3
  *
  * A text begins with `baseline` iterations without a draft, whose time is measured. Then two phases alternate:
  *
  *   test   trials of `trial` iterations, each at one K, up to `trials` of them. The first is at the K of the highest utility in
  *          recent memory (section 5.3), or at 1 after a set phase without drafts (5.4). From there K climbs towards higher
  *          utility (5.6). A test phase ends early after `falls` consecutive falls of utility, when two consecutive trials
- * differ
- *          by at most `close`, when K = 1 does not pay, or when no untried neighbour is left (always the case after two falls).
+ *          differ by at most `close`, when K = 1 does not pay, or when no untried neighbour is left (always the case after two
+ *          falls).
  *   set    `set` iterations at the best K of the test phase, or at 0 if that K does not pay (utility below 1). Each set phase
- * at
- *          0 makes the following set phases `backoff` times as long (5.5).
+ *          at 0 makes the following set phases `backoff` times as long (5.5).
  *
  * After `refresh` consecutive iterations with drafts, one iteration without a draft is measured again.
  *
@@ -20,8 +19,8 @@
  * downwards, in steps of 1; when utility falls the climb continues on the other side of its best K, and it tries no K twice. K
  * is at most `max`, and at most -K. "Recent" means the last `memory` iterations; ties go to the smaller K. Set phases grow to
  * at most `longest`, and return to their initial length after one with drafts. All state is reset with each text. The baseline
- * is the mean of the last `baseline` measurements, including those of set phases at 0. If texts share a
- * forward, seconds are this text's charge (shared.h). */
+ * is the mean of the last `baseline` measurements, including those of set phases at 0. If texts share a forward, seconds
+ * are this text's charge (shared.h). */
 #include <math.h>
 
 #include "common/base/mem.h"

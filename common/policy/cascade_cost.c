@@ -34,12 +34,13 @@ enum { MAX_DEFAULT = 8, MAX = 64, SHADOW_TOKENS = 2 };
 static const double first_guess = 0.5;
 static const double rate_decay = 0.98;
 static const double lead_min = 3, lead_decay = 0.99;
-static const double probe_min = 0.05, trials_max = 1;          /* the least that a probe counts; saved for probes */
-static const double bend = 0.35;        /* with twice the rows a forward takes 1 to 2 times as long: half of log(2) */
+static const double probe_min = 0.05, trials_max = 1;          /* minimum cost counted per probe; maximum saved for probes */
+static const double bend = 0.35;        /* doubling the rows multiplies a forward's time by 1 to 2: half of log(2) */
 
 struct task {
     struct estimator estimator;
-    double tokens, cost;                /* recent sums, for `rate`; cost: in iterations without a draft at the load of then */
+    double tokens, cost;                /* recent sums, for `rate`; cost: in units of an iteration without a draft under the
+                                         * load at that time */
 };
 
 /* A forward is a probe if its texts have other drafts than the best ones: none, or the best draft although none pays. */
@@ -48,14 +49,14 @@ enum probe { PROBE_NONE, PROBE_PLAIN, PROBE_DRAFT };
 struct learned {                        /* shared by policies for concurrent texts */
     int users;
     struct tasks tasks;
-    struct task task[TASKS];            /* by slot of `tasks` */
+    struct task task[TASKS];            /* indexed by slot of `tasks` */
     double tokens, cost;                /* as in a task, over all texts */
-    enum probe probe;                   /* what the present forward is */
+    enum probe probe;                   /* kind of the current forward */
     double trials;                      /* the loss that probes may still cause, in iterations without a draft */
-    double loss;                        /* expected, of the best draft where none pays; INFINITY: not worth a probe */
+    double loss;                        /* expected loss of the best draft if none pays; INFINITY: not worth a probe */
     bool drafted;                       /* a text had a draft in the last forward */
     double draft_seconds;               /* per drafted token; 0 before the first draft */
-    double allowance;                   /* for learning, in units of an iteration */
+    double allowance;                   /* budget for learning, in units of an iteration */
     bool timed;                         /* draft_seconds was measured in a warm iteration */
     bool speaks;                        /* the drafter states a probability for each token of a chain */
 };
@@ -90,8 +91,8 @@ static double cost_of(const struct cascade_cost *c, int K)
     return shared_part(&c->forward, cost_model_steepness(c->forward.model), K + 1);
 }
 
-/* Returns it with a steepness that is `optimism` standard deviations lower. The cost of forwards without drafts is known well,
- * so of forwards with many texts little is in doubt. */
+/* Returns the cost of an iteration that verifies K tokens, without drafting, with a steepness that is `optimism` standard
+ * deviations lower. The cost of forwards without drafts is known well, so forwards with many texts are less uncertain. */
 static double optimistic_cost(const struct cascade_cost *c, int K)
 {
     const double steepness = cost_model_steepness(c->forward.model);

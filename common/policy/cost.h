@@ -14,8 +14,8 @@
 enum { COST_TOKENS_MAX = 512 };
 
 struct cost_table {
-    double seconds[COST_TOKENS_MAX + 1];        /* [1 ..] of a forward over this many tokens */
-    double draft;                               /* of drafting one token */
+    double seconds[COST_TOKENS_MAX + 1];        /* [1 ..] seconds of a forward over this many tokens */
+    double draft;                               /* seconds per drafted token */
 };
 
 /* Returns the predicted excess of a forward over M tokens relative to one over a single token, the input of

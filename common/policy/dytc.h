@@ -4,7 +4,7 @@
 
 #include "common/cli/spec.h"
 
-extern const char *const dytc_yes_no[];         /* "no", "yes", NULL */
+extern const char *const dytc_yes_no[];         /* ends with NULL */
 
 /* Parses `acceptance=X/Y/...`, an acceptance probability for each drafter that replaces the learned one, into out[drafters];
  * NaN: not given. */

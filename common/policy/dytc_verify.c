@@ -52,10 +52,10 @@ static const double trial_token_max = 0.1;      /* cost of a token up to which s
 static const double equal_gains = 1e-9;         /* gains that differ by rounding only are equal */
 static const double first_guess = 0.6;
 static const double fading = 0.9995;    /* factor on past observations, per iteration */
-static const double text_memory = 0.8;  /* and per text without a task */
+static const double text_memory = 0.8;  /* factor on past observations, per text without a task */
 
-struct known {                          /* what is known of a drafter in a task */
-    double second, seconds;             /* accepted second choices, and all, where the first choice was rejected */
+struct known {                          /* measurements of a drafter in a task */
+    double second, seconds;             /* where the first choice was rejected: number of accepted second choices, and of all */
     double offers;                      /* share of requests at which it proposes tokens, 0 .. 1 */
 };
 
@@ -78,7 +78,7 @@ struct dytc_verify {
     struct latency latency[DRAFTERS];
     struct pending pending;
     struct tasks tasks;
-    struct task task[TASKS], *now;      /* by slot of `tasks` */
+    struct task task[TASKS], *now;      /* indexed by slot of `tasks` */
     int64_t iterations;
     double allowance;
     int32_t end[ENDS];                  /* tokens that end texts, the oldest first */
@@ -214,7 +214,8 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int ma
         plan_find_above(out, &setup, floor);
         return;
     }
-    for (int i = 0; i < (d->drafters ? d->drafters : 1); i++) {         /* each as if it drafted all remaining tokens */
+    for (int i = 0; i < (d->drafters ? d->drafters : 1); i++) {         /* each as if its drafter drafted all remaining
+                                                                         * tokens */
         struct plan_setup alone = setup;
         struct plan plan;
         alone.drafter = one;

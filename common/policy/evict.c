@@ -45,7 +45,7 @@ static const double sure_cost = 10;     /* min time of drafts, in forwards, befo
 
 struct task {
     struct estimator estimator[DRAFTERS_MAX];
-    double tokens, seconds;             /* of recent iterations that drafted */
+    double tokens, seconds;             /* sums over recent iterations with drafts */
 };
 
 struct evict {
@@ -80,7 +80,7 @@ struct evict {
     int32_t order[ROOM], keep[ROOM];
 };
 
-/* Returns the growth that M rows add to that of one. */
+/* Returns the growth of M rows minus that of one row. */
 static double extra(const struct evict *e, int M) { return shared_growth(&e->forward, M) - shared_growth(&e->forward, 1); }
 
 /* Returns this text's part of the cost of a forward that verifies k nodes. */

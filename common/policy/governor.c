@@ -2,9 +2,10 @@
 
 #include <math.h>
 
-enum { SPAN = 32, SAVED = 512, KNOWN = 16, CAREFREE = 32 };             /* tokens; tokens; denominator of a share; tokens */
+enum { SPAN = 32, SAVED = 512, KNOWN = 16, CAREFREE = 32 };             /* unit: tokens; tokens; denominator of a share;
+                                                                         * tokens */
 
-static const double LUMP = 2, RISK = 0.05, GROWS_MAX = 1.5, FALLS = 0.8;        /* nats; nats per token; factor; factor */
+static const double LUMP = 2, RISK = 0.05, GROWS_MAX = 1.5, FALLS = 0.8;        /* unit: nats; nats per token; factor; factor */
 
 int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err)
 {

@@ -1,8 +1,7 @@
 /* Cascades of drafters of CS-Drafting (arXiv 2312.11462), in chains.
  *
  *   vertical     The cheapest drafter drafts a few tokens; the next better drafter reviews them in one forward and adds a token
- * of
- *                its own. When a level has its number of tokens, the level above reviews them, up to the best drafter, whose
+ *                of its own. When a level has its number of tokens, the level above reviews them, up to the best drafter, whose
  *                tokens the target verifies. lengths=N/N/..., best drafter first: tokens of each level before the next level
  *                reviews them.
  *   horizontal   The best drafter drafts the first tokens, which matter most, and cheaper drafters the later ones.
@@ -22,8 +21,8 @@
 enum { DRAFTERS = 8 };
 
 struct part {                           /* a part being drafted for drafter `of`; -1: for the target */
-    int of, by;                         /* by: the drafter at work */
-    int start, since;                   /* tokens before the part; tokens before the tokens of `by` */
+    int of, by;                         /* by: the current drafter */
+    int start, since;                   /* start: number of tokens before the part; since: number before the tokens of `by` */
 };
 
 struct levels {
@@ -62,13 +61,14 @@ static struct step levels_next(struct policy *policy, const struct draft_view *v
     if (!view->steps) {
         l->part[0] = (struct part){-1, 0, 0, 0};
         l->parts = 1;
-    } else if (nodes <= l->before) {    /* the last drafter had nothing */
+    } else if (nodes <= l->before) {    /* the last drafter added nothing */
         l->part[l->parts - 1].by++;
         l->part[l->parts - 1].since = nodes;
     }
     while (l->parts && max > 0) {
         struct part *part = &l->part[l->parts - 1];
-        const int *row = l->length[1 + part->of], room = max - nodes - (l->parts - 1);     /* a token for each reviewer */
+        const int *row = l->length[1 + part->of], room = max - nodes - (l->parts - 1);     /* reserves one token for each
+                                                                                            * reviewer */
         if (part->by < l->drafters && (nodes - part->since >= row[part->by] || room <= 0)) {
             part->by++;
             part->since = nodes;

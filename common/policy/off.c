@@ -12,7 +12,7 @@ struct off {
     struct shape *shape;
     int K, window;
     double min;
-    int accepted[WINDOW_MAX];           /* of the last drafts; ring buffer */
+    int accepted[WINDOW_MAX];           /* accepted tokens of the last drafts; ring buffer */
     int64_t drafts;
     int64_t sum;                        /* sum over the ring buffer */
     bool ended;

@@ -24,7 +24,7 @@
 struct loop_rules;
 struct shape;
 
-enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* -K auto; not given */
+enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* DRAFT_LENGTH_AUTO: -K auto; DRAFT_LENGTH_NONE: not given */
 
 struct policy_drafter {         /* properties of a drafter, known before decoding */
     const char *name;           /* as given by --draft: "self:skip=0.6" */
@@ -37,7 +37,7 @@ struct policy_setup {
     const struct policy_drafter *drafter;       /* [drafters] best first; must outlive the policy */
     int draft_length;           /* -K: the length of `static`, the maximum of others; or one of the above */
     int max_length;             /* the largest K */
-    struct shape *shape;        /* of the draft (shape.h); must outlive the policy */
+    struct shape *shape;        /* shape of the draft (shape.h); must outlive the policy */
     bool sampled;               /* temperature above 0 */
     bool chains;                /* recordings hold chains only: no node may have two children */
     int experts, top_k;         /* experts of a layer; experts per token; 0: a dense model */
@@ -47,7 +47,7 @@ struct policy_setup {
 };
 
 struct policy_text {            /* the text to be decoded; pointers are valid during the call */
-    int64_t sequence;           /* its number in the run */
+    int64_t sequence;           /* number of the text in the run */
     const char *task;           /* NULL: unknown */
     const int32_t *prompt;      /* [prompt_tokens] */
     int prompt_tokens;

@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-static const double weight = 0.2;           /* of the last forward, in the average of `only` */
+static const double weight = 0.2;           /* weight of the last forward in the average of `only` */
 static const double only_min = 1e-3;
 
 int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
@@ -87,8 +87,8 @@ double shared_growth(const struct shared_cost *cost, int M)
     return last + (M - max) * (last - growth_within(cost, max - 1));
 }
 
-/* Texts are taken to choose experts by chance from a pool: of a text's experts another text loads the share c, and all others
- * but (1 - c)^(texts - 1) of them, which is `only`. */
+/* Assumes that texts choose experts by chance from a pool: another text loads the share c of a text's experts, and all other
+ * texts leave (1 - c)^(texts - 1) of them, which is `only`. */
 double shared_root(const struct shared_cost *cost)
 {
     const struct shared_load *load = &cost->load;
@@ -103,7 +103,7 @@ double shared_root(const struct shared_cost *cost)
     return pool * (1 - pow(1 - chance, load->texts)) / union_of(experts, 1) - 1 + row_growth(cost, rows);
 }
 
-/* Returns the rows by which the cost model bends: 1 for shared forwards, where errors of the growth would look like a bend. */
+/* Returns the rows at which the cost model bends: 1 for shared forwards, where errors of the growth would look like a bend. */
 static int bent_rows(const struct shared_cost *cost, int rows)
 {
     return cost->load.texts < 2 ? rows : cost->model->falls ? rows + cost->load.rows : 1;
@@ -115,8 +115,8 @@ static double whole(const struct shared_cost *cost, double steepness, double gro
     return (1 + steepness * growth) * exp(cost_model_bend(cost->model, rows));
 }
 
-/* Returns what a text is charged with besides the cost of the present forward: its part of one in which no text drafts, less
- * the cost of the present one in which this text does not. */
+/* Returns a text's charge besides the cost of the current forward: its part of a forward in which no text drafts, minus the
+ * cost of the current forward without this text's draft. */
 static double fixed_part(const struct shared_cost *cost, double steepness)
 {
     const int texts = cost->load.texts < 2 ? 1 : cost->load.texts;
@@ -161,7 +161,7 @@ int shared_room(const struct shared_cost *cost, int max)
     return room < max ? room : max;
 }
 
-/* The growth of a shared forward by the experts of all texts is known, that by rows is measured. */
+/* The growth of a shared forward by the experts of all texts is known; the growth by rows is measured. */
 static void observe_shared(struct shared_cost *cost, const struct outcome *outcome, double seconds)
 {
     const double experts = (double)outcome->shared_experts / outcome->moe_layers / union_of(&cost->experts, 1) - 1;
@@ -170,7 +170,8 @@ static void observe_shared(struct shared_cost *cost, const struct outcome *outco
 
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth)
 {
-    const double seconds = outcome->iteration_s - outcome->draft_s + outcome->shared_s;     /* of all texts, and around it */
+    const double seconds = outcome->iteration_s - outcome->draft_s + outcome->shared_s;     /* the forward of all texts and
+                                                                                             * the work around it */
     const bool learns = cost->common->users == 1 || !cost->common->observed;
     cost->common->observed = true;
     if (learns && cost->load.texts > 1 && by_experts(cost) && outcome->moe_layers)

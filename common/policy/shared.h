@@ -17,19 +17,19 @@
 #include "common/policy/policy.h"
 #include "common/predict/cost_model.h"
 
-struct shared_load {            /* start with {0}: alone */
-    int texts;                  /* of the last forward; below 2: it was not shared */
-    int rows;                   /* of the other texts */
-    int max_rows;               /* of the largest forward that texts shared */
-    double experts;             /* distinct experts a layer that the other texts load */
+struct shared_load {            /* initialise with {0}: alone */
+    int texts;                  /* number of texts of the last forward; below 2: it was not shared */
+    int rows;                   /* number of rows of the other texts */
+    int max_rows;               /* maximum rows of a shared forward so far */
+    double experts;             /* distinct experts per layer that the other texts load */
     double only;                /* share of this text's experts that no other text loads */
     bool learned;               /* `only` was measured */
 };
 
-struct shared_model {           /* of the policies that share what they learn (policy_setup.like) */
+struct shared_model {           /* shared by the policies that learn together (policy_setup.like) */
     int users;
     bool observed;                      /* the present forward was observed */
-    struct cost_model cost;             /* of the whole forward */
+    struct cost_model cost;             /* cost model of the whole forward */
 };
 
 struct shared_cost {
@@ -59,8 +59,8 @@ void shared_learn(struct shared_cost *cost, const struct outcome *outcome);
  * its part of the rest. growth: the excess of this forward, as predicted or as seen. */
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth);
 
-/* Return the excess of a forward relative to one over a single token. shared_growth: of the present forward with M rows of this
- * text, extrapolated linearly beyond the largest predicted M. shared_root: of a forward in which no text drafts. */
+/* Returns the excess of a forward relative to one over a single token. shared_growth: of the present forward with M rows of
+ * this text, extrapolated linearly beyond the largest predicted M. shared_root: of a forward in which no text drafts. */
 double shared_growth(const struct shared_cost *cost, int M);
 double shared_root(const struct shared_cost *cost);
 
@@ -75,7 +75,7 @@ void shared_parts(const struct shared_cost *cost, double steepness, int count, d
  * the rate would be too high, and drafts too short. */
 double shared_share(const struct shared_cost *cost, double steepness, int rows);
 
-/* Returns the standard deviation of the logarithm of what a draft adds to the cost of a forward. */
+/* Returns the standard deviation of the logarithm of the cost that a draft adds to a forward. */
 double shared_doubt(const struct shared_cost *cost);
 
 /* Returns the longest draft, 0 .. max, that may be verified: forwards that texts share at most double, so that the first long

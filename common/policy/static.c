@@ -1,5 +1,5 @@
 /* Static: the same shape in every iteration, a chain of K tokens or a tree of at most K levels, from the first drafter that
- * proposes anything (shape_next). K = 0 drafts nothing. */
+ * proposes anything (shape_next). K = 0: no draft. */
 #include "common/policy/shape.h"
 
 #include "common/base/mem.h"

@@ -16,7 +16,7 @@ struct table_policy {
     struct shape *shape;
     long from[ROWS_MAX];                /* ascending */
     int length[ROWS_MAX], rows;
-    int64_t tokens;                     /* of the answer so far */
+    int64_t tokens;                     /* number of tokens of the answer so far */
 };
 
 static int parse_rows(struct table_policy *table, const char *text, int max, struct err *err)

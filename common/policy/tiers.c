@@ -20,7 +20,7 @@ struct tiers {
     int length[TIERS_MAX], count, at;   /* ascending */
     int warmup, every;
     double weight, down, up;
-    double average;                     /* of accepted tokens */
+    double average;                     /* running average of accepted tokens */
     int64_t drafts;
 };
 

@@ -26,7 +26,7 @@ static bool json_is_static(json_t *options)
     return true;
 }
 
-/* Returns the option that a word begins, and its value if that is in the same word. */
+/* Returns the option that a word begins, and its value if the same word contains the value. */
 static const char *option_of(const char *word, size_t length, const char **value)
 {
     static const struct { const char *text, *key; bool letter; } options[] = {

@@ -10,7 +10,7 @@ enum { PAGE_COLUMNS = 12, PAGE_PANELS = 2, PAGE_CURVES = 3 };
 
 struct page_column {
     const char *title;              /* NULL: for figures only; these columns come last */
-    const char *key;                /* of the record: one number, or an array with a number for each point */
+    const char *key;                /* key in the record: one number, or an array with one number per point */
     int decimals;
     bool percent;
     const char *divisor;            /* key of a divisor; NULL: none */
@@ -19,13 +19,13 @@ struct page_column {
 
 struct page_curve {
     const char *label;
-    int column, stroke;             /* of the mean over the layers shown */
+    int column, stroke;             /* column: its mean over the layers shown */
     bool dots;
 };
 
 struct page_panel {
     const char *title, *x_label, *y_label;
-    int column;                     /* one curve a layer, and their mean; -1: only the curves below */
+    int column;                     /* one curve per layer, and their mean; -1: only the curves below */
     struct page_curve curves[PAGE_CURVES];
     int count;
     bool percent;
@@ -35,19 +35,23 @@ struct gathered;
 
 struct coact_page {
     const struct analysis_class *class;
-    /* The words after the number that was counted, in front of the table and below a figure's title; or functions that append
-     * such words from the first record. */
+    /* The words after the number of counted items, above the table and below a figure's title; or functions that append such
+     * words from the first record. */
     const char *about, *note;
     int (*about_record)(struct text *out, const struct gathered *g, const void *record, struct err *err);
     int (*note_record)(struct text *out, const struct gathered *g, const void *record, struct err *err);
-    /* PAGE_LAYERS: a row a layer, a column for each of `columns`. PAGE_POINTS: a row a point, columns are means over layers.
-     * PAGE_GRID: a table for each column with a title, with a row a layer, a column a point; then those without one. */
+    /* PAGE_LAYERS: one row per layer, one column for each of `columns`. PAGE_POINTS: one row per point, columns are means
+     * over layers. PAGE_GRID: one table for each column with a title, with one row per layer and one column per point; then
+     * the columns without a title. */
     enum { PAGE_LAYERS, PAGE_POINTS, PAGE_GRID } layout;
-    const char *x_title;            /* of the points, or of the layers */
-    const char *x;                  /* key of the points' values, of which the record has `points`; NULL: one point a layer */
-    struct page_column columns[PAGE_COLUMNS];           /* the last one has neither key nor function, unless all are used */
-    const char *windows_title;      /* PAGE_GRID: the key `windows` has counts, in a row of their own; NULL: none */
-    bool multiples;                 /* PAGE_GRID: of many points show multiples; else evenly, with the first and the last */
+    const char *x_title;            /* title of the points, or of the layers */
+    const char *x;                  /* key of the points' values, of which the record contains `points`; NULL: one point per
+                                     * layer */
+    struct page_column columns[PAGE_COLUMNS];           /* the entry after the last column has neither key nor function,
+                                                         * unless all are used */
+    const char *windows_title;      /* PAGE_GRID: title of a row with the counts under the key `windows`; NULL: none */
+    bool multiples;                 /* PAGE_GRID: of many points shows multiples; otherwise evenly spaced points, with the
+                                     * first and the last */
     const char *heading;            /* of a figure */
     bool log2;
     struct page_panel panels[PAGE_PANELS];
@@ -66,9 +70,9 @@ struct gathered {
     bool figure;
     int columns, points;
     int layers, room;               /* layers shown so far, and those of the model */
-    int *number;                    /* [room] of each layer shown */
+    int *number;                    /* [room] index of each layer shown */
     double *x, *windows, *value;    /* [points], [points], [columns][room][points] */
-    struct text caption, rows;      /* the sentence of a text, or the note of a figure; what `row` appends */
+    struct text caption, rows;      /* the sentence of a text, or the note of a figure; the output of `row` */
 };
 
 const struct coact_page *coact_page_of(const struct analysis_class *class);

@@ -255,7 +255,7 @@ static int draw_signal(struct text *out, const struct analysis *analysis, const 
                   1, true } }, \
     .panel_count = 2 }
 
-/* A page of one column, beside what it would be if tokens chose their experts independently. */
+/* A page of one column, beside its value if tokens chose their experts independently. */
 #define INDEPENDENT_PAGE(of, key, decimals) \
     .class = &of, .layout = PAGE_GRID, .columns = { { "", key, decimals }, { NULL, "independent" }, { NULL, "alike" } }, \
     .log2 = true, .panel_count = 1

@@ -18,7 +18,7 @@ static double *cells_of(const struct gathered *g, int column, int layer)
     return g->value + ((size_t)column * (size_t)g->room + (size_t)layer) * (size_t)g->points;
 }
 
-/* Mean over the layers shown. */
+/* Returns the mean over the layers shown. */
 static double mean_of(const struct gathered *g, int column, int point)
 {
     double sum = 0;
@@ -91,7 +91,7 @@ static void gathered_free(struct gathered *g)
 
 /* Text */
 
-/* A table of PAGE_LAYERS or PAGE_POINTS. */
+/* Writes a table of PAGE_LAYERS or PAGE_POINTS. */
 static int list_text(struct text *out, const struct gathered *g, struct err *err)
 {
     static const char align[PAGE_COLUMNS + 2] = "rrrrrrrrrrrrr";
@@ -133,7 +133,7 @@ static int choose_points(int chosen[GRID_COLUMNS], const struct gathered *g)
     return count;
 }
 
-/* A row of PAGE_GRID. of: one value a point, or NULL: the mean of `column` over the layers shown. */
+/* Writes a row of PAGE_GRID. of: one value per point, or NULL: the mean of `column` over the layers shown. */
 static int grid_row(struct text *out, const struct gathered *g, const char *name, const double *of, int column, int decimals,
                     struct err *err)
 {
@@ -200,7 +200,7 @@ int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens
 
 /* Figures */
 
-/* The curves of a panel: of each layer, their mean, and those that the page names. */
+/* Draws the curves of a panel: one per layer, their mean, and those that the page names. */
 struct panel_curves {
     struct svg_curve *curves;
     char (*labels)[24];             /* [layers] */
@@ -267,7 +267,8 @@ static double highest(const struct panel_curves *c, int points)
     return max > 0 ? max : 1;
 }
 
-/* On the axis are the points, or the layers: PAGE_LAYERS has one point a layer, whose values are next to each other. */
+/* Returns the panel. The x axis shows points, or layers: PAGE_LAYERS has one point per layer, and the points' values are
+ * adjacent. */
 static struct svg_panel panel_of(const struct panel_curves *c, const struct gathered *g, const struct page_panel *page,
                                  const double *x, int points)
 {

@@ -8,11 +8,11 @@
 #include "common/route/analysis.h"
 #include "common/route/ranking.h"
 
-/* Append to *out. layer: only this one; -1: all, and their mean where the page has one. */
+/* Appends the page to *out. layer: only this one; -1: all, and their mean if the page shows it. */
 int coact_text(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err);
 int coact_svg(struct text *out, const struct analysis *analysis, const struct header *header, int layer, struct err *err);
 
-/* Appends the page of rank_analysis for this ranking; tokens: number of tokens that it was made from. */
+/* Appends the page of rank_analysis for this ranking; tokens: number of tokens from which the ranking was made. */
 int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens, struct err *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include "common/base/text.h"
 #include "common/stream/train.h"
 
-/* Appends to *out. name: of the head. */
+/* Appends the report to *out. name: name of the head. */
 int eval_report(const char *name, const struct train_run *run, const struct train_eval *eval, struct text *out,
                 struct err *err);
 

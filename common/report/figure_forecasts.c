@@ -1,5 +1,5 @@
-/* How well sources of forecasts named the experts that verifications wanted (moe-decode --forecasts): over all layers, and of
- * each. */
+/* How well sources of forecasts predicted the experts that verifications requested (moe-decode --forecasts): over all
+ * layers, and per layer. */
 #include "common/report/figure_internal.h"
 
 #include <math.h>

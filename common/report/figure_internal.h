@@ -12,7 +12,7 @@ struct figure_work {
     const struct summary *summary;
 };
 
-/* Appends a row with these names, whose first values are these; the others are NaN. NULL: out of memory. */
+/* Appends a row with these names and first values; the other values are NaN. NULL: out of memory. */
 struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, const double *values,
                                   size_t bytes, struct err *err);
 
@@ -42,17 +42,17 @@ enum figure_axis {
     AXIS_FIT                            /* with margins, from 0 unless all numbers are far from 0 */
 };
 
-/* A panel while curves are added to it. They point to rows of tables, which must not move until the panel is drawn. */
+/* A panel while curves are added. The curves point to rows of tables, which must not move until the panel is drawn. */
 struct chart {
-    struct svg_panel panel;             /* set by the caller, but for the curves */
+    struct svg_panel panel;             /* set by the caller, except for the curves */
     enum figure_axis x_axis, y_axis;
     struct svg_curve *curves;
     size_t room;
-    double x_min, x_max, y_min, y_max;  /* of all points so far, error bars included */
+    double x_min, x_max, y_min, y_max;  /* over all points so far, error bars included */
     bool failed;
 };
 
-/* Returns the curve of two columns of adjacent rows; count 0: one without points. */
+/* Returns the curve of two columns of adjacent rows; count 0: a curve without points. */
 struct svg_curve figure_curve(const struct figure_row *rows, size_t count, int x, int y, const char *label, int stroke);
 
 /* Adds a curve. Errors are returned by chart_draw. */
@@ -69,14 +69,15 @@ const struct figure_row *figure_rows(const struct figure_table *table, const cha
 
 /* Panels that a table of points determines: one for each task, or for each task and setting, with a curve for each series. */
 struct figure_chart {
-    struct svg_panel panel;             /* title NULL: the names of its rows; a label NULL: speed over the reference's */
+    struct svg_panel panel;             /* title NULL: the names of the rows; a label NULL: speed relative to the reference */
     enum figure_axis x_axis, y_axis;
     int table, panel_texts;             /* rows of a panel have their first panel_texts texts in common */
-    bool last;                          /* draw the last panel only: all tasks if there are several */
-    int series;                         /* the text by which rows are curves */
-    bool everywhere;                    /* a series has the same mark in all panels, also if one has no point of it */
+    bool last;                          /* draw the last panel only: that of all tasks if there are several */
+    int series;                         /* index of the text that is equal in all rows of a curve */
+    bool everywhere;                    /* a series has the same mark in all panels, even if a panel has no point of the
+                                         * series */
     bool dots;
-    int x, y, error, order;             /* columns; order: of the points of a curve; error 0: none */
+    int x, y, error, order;             /* columns; order: column by which the points of a curve are sorted; error 0: none */
 };
 
 /* Draws the tables by a list of charts that ends with one without a series. */
@@ -85,7 +86,7 @@ int figure_draw(const struct figure *figure, const struct figure_chart *charts, 
 /* A kind of figure: the tables that `make` fills, and how they are drawn. */
 struct figure_class {
     const char *title;
-    struct figure_table table[FIGURE_TABLES];           /* without rows; those that are not used have no type */
+    struct figure_table table[FIGURE_TABLES];           /* tables without rows; unused tables have no type */
     int (*make)(const struct figure_work *work, struct err *err);
     const struct figure_chart *charts;                  /* NULL: `draw` draws the tables */
     int (*draw)(const struct figure *figure, struct figure_page *page, struct err *err);

@@ -35,7 +35,8 @@ struct row {
     struct text_times *texts;           /* [prompts] */
     struct round *rounds;               /* [rounds] as measured */
     struct round *blocks;               /* [block_count] minimum seconds */
-    struct signed_rank ratio, measured; /* of blocks and of rounds at the last look before the verdict; logarithms */
+    struct signed_rank ratio, measured; /* estimates over blocks and over rounds at the last look before the verdict;
+                                         * logarithms */
     size_t block_count, block_room, compared, identical;
     int verdict;
 };

@@ -380,7 +380,7 @@ static void take_sums(struct measured_step *step, const struct decode_iter *reco
         step->sum[SUM_REBUILT] += !isnan(record->reconstruction[i]);
 }
 
-/* The names of the sources, once; others in the same setting are a fault. */
+/* Sets the names of the sources, once; other names in the same setting are an error. */
 static int name_forecasts(struct measured_setting *setting, const struct decode_iter *record, struct err *err)
 {
     const char *at = record->forecast_sources;

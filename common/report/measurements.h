@@ -21,8 +21,8 @@ struct measured_setting {
     int drafter_count;
     char **forecasts;                       /* [forecast_count] sources of forecasts that were scored */
     int forecast_count;
-    char *index_sha256;                     /* of its model file; "": unknown */
-    int moe_layers, experts;                /* of its model; 0: dense */
+    char *index_sha256;                     /* digest of the setting's model file; "": unknown */
+    int moe_layers, experts;                /* sizes of the setting's model; 0: dense */
     int reference;                          /* setting it is compared with; -1: none */
     int stream;                             /* index in measurements.streams */
 };
@@ -58,8 +58,8 @@ struct measured_step {                      /* one iteration */
     int estimates;
     size_t first_share;                     /* index in measurements.shares */
     int drafters;                           /* 0: not several */
-    int compared, flips;                    /* emitted tokens compared with a reference, and those with another most likely
-                                             * token */
+    int compared, flips;                    /* number of emitted tokens compared with a reference, and number of those with
+                                             * another most likely token */
     double divergence;                      /* sum over the compared tokens */
     double sum[STEP_SUMS];
     size_t first_forecast;                  /* index in measurements.forecasts, [forecasts][moe_layers of the setting] */
@@ -67,7 +67,7 @@ struct measured_step {                      /* one iteration */
     int64_t forecast_expert_bytes;
 };
 
-struct measured_forecast { int wanted, named, right; };        /* experts of a layer, by one source of forecasts */
+struct measured_forecast { int wanted, named, right; };        /* counts of experts in a layer, by one source of forecasts */
 
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */
     float bound;
@@ -95,7 +95,7 @@ struct measured_sample {
     char *id;
     int task;                               /* index in measurements.tasks */
     int occurrence, prompt;                 /* set by measurements_arrange; samples with equal `prompt` have the same prompt */
-    int prompt_tokens, tokens;              /* tokens: all output, including the token after the prompt */
+    int prompt_tokens, tokens;              /* tokens: number of output tokens, including the token after the prompt */
     double prefill_us;
     double end_us;                          /* end of the last iteration that was read, since the sample's start */
     size_t first_step, steps;               /* range in measurements.steps, after measurements_arrange */
@@ -138,7 +138,8 @@ struct measurements {
  * After a failure measurements may be incomplete and can only be freed. */
 int measurements_read(struct measurements *all, struct reader *in, struct err *err);
 
-/* Goes over the iterations of a setting's samples, of one task (-1: all). The cursor starts as {0}; NULL: there are no more. */
+/* Iterates over the iterations of a setting's samples, of one task (-1: all). The cursor must start as {0}; returns NULL
+ * after the last one. */
 struct step_cursor {
     size_t sample, step;
 };

@@ -8,7 +8,7 @@
 #include "common/stream/show.h"
 
 struct record_report {
-    struct show *show;                  /* opened for SHOW_JSON or SHOW_CSV */
+    struct show *show;                  /* must be opened for SHOW_JSON or SHOW_CSV */
     const struct header *header;        /* its model defines the shapes of arrays */
     int layer;                          /* print only records of this layer; -1: all */
     int64_t index;                      /* index of the next record */

@@ -54,7 +54,7 @@ struct svg_panel {
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
 enum { SVG_PANEL_WIDTH = 444 };                                 /* pixels */
-int svg_height(const struct svg_panel *panels, int count);      /* of a figure without title, in pixels */
+int svg_height(const struct svg_panel *panels, int count);      /* height of a figure without title, in pixels */
 int svg_legend(struct text *out, const struct svg_panel *panel, struct err *err);      /* the legend alone, for comparison */
 
 /* Building blocks of other figures: the first tag and the title; a text (anchor: start, middle or end; more: further

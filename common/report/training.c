@@ -142,7 +142,7 @@ static double of_step(const struct training_step *step, int what)
          : what == OF_GRADIENT ? step->gradient_norm : step->clipped;
 }
 
-/* Returns the mean over those of steps from..to that have the value; NaN: none has. */
+/* Returns the mean over those of the steps from .. to that have the value; NaN: none has the value. */
 static double mean_of(const struct training *run, size_t from, size_t to, int what)
 {
     double sum = 0, count = 0;

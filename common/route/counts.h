@@ -44,7 +44,7 @@ int route_counts_add(struct route_counts *counts, const struct route_tokens *rec
 int route_tokens_kept(const struct route_tokens *record);
 
 /* Adds one token's probabilities, rounded to multiples of 2^-30, to a record's mass: sum[i] += score[i] for i < count. Exact
- * for up to 2^22 tokens a record. */
+ * for up to 2^22 tokens per record. */
 void route_mass_add(double *sum, const float *score, int count);
 
 #endif

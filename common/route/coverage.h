@@ -25,13 +25,13 @@ struct coverage {
 /* Allocates the two tables. */
 int coverage_open(struct coverage **out, const char *method, int moe_layers, int experts, struct err *err);
 
-/* Fills the tables from counts and spool, which must hold the same tokens. Errors: no tokens, no routing mass, different
+/* Fills the tables from counts and spool, which must contain the same tokens. Errors: no tokens, no routing mass, different
  * shapes. */
 int coverage_make(struct coverage **out, const struct route_counts *counts, struct route_spool *spool,
                   const struct ranking *ranking, struct err *err);
 void coverage_free(struct coverage **coverage);
 
-/* Writes one `coverage` record a layer. */
+/* Writes one `coverage` record per layer. */
 int coverage_put(const struct coverage *coverage, record_put *put, void *context, struct err *err);
 
 #endif

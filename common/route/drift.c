@@ -12,7 +12,7 @@
 struct open_text {
     int64_t sequence;
     bool begun;
-    float *state, *probs;       /* of its last token */
+    float *state, *probs;       /* states and probabilities of the text's last token */
 };
 
 struct layer_sums { double state, growth, growth_max, score, score_max, norm_max; int64_t grown; };
@@ -80,7 +80,7 @@ static double score_distance(const float *a, const float *b, int count)
 
 static void add_pair(struct drift *d, const struct open_text *text, const float *state, const float *probs)
 {
-    double before = 0;          /* the previous layer's */
+    double before = 0;          /* distance of the previous layer's states */
     for (int l = 0; l < d->layers; l++) {
         struct layer_sums *s = &d->sums[l];
         double apart = distance(text->state + (size_t)l * (size_t)d->hidden, state + (size_t)l * (size_t)d->hidden, d->hidden);

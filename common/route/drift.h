@@ -16,8 +16,8 @@
 
 #include "common/route/analysis.h"
 
-/* Records `drift`, as above; what needs a previous layer is NaN for layer 0. Errors: the model has a layer without experts; a
- * record has no states or no probabilities. */
+/* Records `drift`, as above; values that need a previous layer are NaN for layer 0. Errors: the model has a layer without
+ * experts; a record has no states or no probabilities. */
 extern const struct analysis_class drift_analysis;
 
 #endif

@@ -20,8 +20,8 @@
 #include "common/route/ranking.h"
 #include "common/route/spool.h"
 
-/* Makes the ranking from counts and spool, which must hold the same tokens. bar, which may be NULL, counts experts. Errors: no
- * tokens; too many experts for pairs. */
+/* Makes the ranking from counts and spool, which must contain the same tokens. bar, which may be NULL, counts experts.
+ * Errors: no tokens; too many experts for pairs. */
 int ranking_by_coverage(struct ranking **out, const struct route_counts *counts, struct route_spool *spool,
                         struct progress *bar, struct err *err);
 int ranking_by_pairs(struct ranking **out, const struct route_counts *counts, struct route_spool *spool, struct err *err);

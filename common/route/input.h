@@ -41,7 +41,7 @@ struct route_consumer {
 /* Sets the error for input without records of these phases: "the routes have no ...; profile ..." Returns -1. */
 int route_phase_lacks(int phases, struct err *err);
 
-/* Reads all streams. Adds each stream's header to the sources of *header, and notes, one a line, to *note. */
+/* Reads all streams. Adds each stream's header to the sources of *header, and appends notes, one per line, to *note. */
 int route_input_read(const struct route_input *input, const struct route_consumer *consumer, struct header *header,
                      struct text *note, struct err *err);
 

@@ -32,7 +32,7 @@ void matrix_free(struct matrix **matrix);
 
 double matrix_lift(const struct matrix *matrix, const struct matrix_layer *layer, int a, int b);
 
-/* Writes one `matrix` record a layer. */
+/* Writes one `matrix` record per layer. */
 int matrix_put(const struct matrix *matrix, record_put *put, void *context, struct err *err);
 
 #endif

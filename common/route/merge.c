@@ -38,10 +38,10 @@ static int renumber_take(struct renumber *map, int64_t from, bool begins, bool e
 
 /* An input. */
 struct input {
-    struct reader *in;          /* NULL after it was read */
+    struct reader *in;          /* NULL after the input was read */
     const char *path;
-    int given;                  /* its number in the order given */
-    int part, parts;            /* as in its header */
+    int given;                  /* number of the input in the given order */
+    int part, parts;            /* part of the run, as in the input's header */
     struct digest128 digest;
 };
 
@@ -61,7 +61,7 @@ struct merging {
     struct text *note;
 };
 
-/* Reports what is an error, or with force a note. */
+/* Reports an error, or with force a note. */
 static int object(const struct merging *m, struct text *what, const char *remedy, struct err *err)
 {
     int rc = !what->length ? -1
@@ -220,7 +220,7 @@ static int open_input(struct merging *m, int at, struct err *err)
     return 0;
 }
 
-/* Takes over the header of an input, which must fit the first one's. */
+/* Takes over the header of an input, which must be compatible with the first one's. */
 static int take_header(struct merging *m, int at, struct err *err)
 {
     const struct input *input = &m->input[at];

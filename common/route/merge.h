@@ -18,7 +18,7 @@
 #include "common/cli/opt.h"
 #include "common/stream/header.h"
 
-/* tool to argv describe the merging command, for the header. Notes, one a line, are appended to *note. */
+/* tool to argv describe the merging command, for the header. Notes, one per line, are appended to *note. */
 struct merge {
     const char *const *paths;
     int count;

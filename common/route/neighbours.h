@@ -18,17 +18,18 @@
 
 enum { NEIGHBOUR_WIDTHS = 7 };              /* 1, 2, 4, ... 64 */
 
-/* Records `union` and `locality`. Texts that are still open at the end are not part of them. */
+/* Records `union` and `locality`. Texts that are still open at the end are left out. */
 extern const struct analysis_class union_analysis, locality_analysis;
 
 struct neighbour_width {
     int width;
-    int64_t windows, pairs;                 /* means are over these; 0: no text was long enough, the means are NaN */
+    int64_t windows, pairs;                 /* number of values in the means; 0: no text was long enough, and the means are
+                                             * NaN */
     double distinct, distinct_alike, distinct_independent;
     double common, common_alike, common_independent;
 };
 
-/* The figures of one layer, of an analysis of these two classes. */
+/* The figures of one layer, by an analysis of these two classes. */
 void neighbours_layer(const struct analysis *analysis, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS]);
 
 #endif

@@ -18,8 +18,8 @@ enum { PAIRS_BYTES = 1 << 26, PAIRS_EXPERTS_MAX = 2048 };
 /* Receives the matrix of one layer. count: [experts][experts], valid until the function returns; it may be modified. */
 typedef int route_pairs_function(void *context, int layer, int64_t *count, struct err *err);
 
-/* Calls the function once for each layer, in ascending order. counts and spool must hold the same tokens. Errors: no tokens;
- * more experts than PAIRS_EXPERTS_MAX; any error of the function. */
+/* Calls the function once for each layer, in ascending order. counts and spool must contain the same tokens. Errors: no
+ * tokens; more experts than PAIRS_EXPERTS_MAX; any error of the function. */
 int route_pairs_each(struct route_spool *spool, const struct route_counts *counts, route_pairs_function *each, void *context,
                      struct err *err);
 

@@ -33,8 +33,8 @@ int ranking_open(struct ranking **out, const char *method, int moe_layers, int e
 /* Ranks by frequency or mass. Errors: nothing was counted; mass was requested and not recorded. */
 int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err);
 
-/* Parses "12", or "12,8,...", one number a layer, into size[layer]. A number above `experts` means all experts, and appends a
- * line to note, which may be NULL. */
+/* Parses "12", or "12,8,...", one number per layer, into size[layer]. A number above `experts` means all experts, and
+ * appends a line to note, which may be NULL. */
 int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, struct text *note, struct err *err);
 
 /* Recommends for each layer the smallest number of experts whose scores sum to at least this share, 0 to 1, of the layer's
@@ -46,14 +46,14 @@ void ranking_recommend(struct ranking *ranking, double share);
  * favour of another.) Errors: a total below moe_layers or above moe_layers x experts. */
 int ranking_spread(struct ranking *ranking, int total, struct err *err);
 
-/* Writes one `rank` record a layer. */
+/* Writes one `rank` record per layer. */
 int ranking_put(const struct ranking *ranking, record_put *put, void *context, struct err *err);
 
 /* Reads a rank stream to its end. Each layer must occur once, all with one method, and each order must be a permutation. */
 int ranking_read(struct ranking **out, struct reader *in, struct err *err);
 
-/* Returns 0 if this rank stream can be used with the model, by the rules of header_same_model. Appends notes, one a line, to
- * *note. */
+/* Returns 0 if this rank stream can be used with the model, by the rules of header_same_model. Appends notes, one per line,
+ * to *note. */
 int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note,
                         struct err *err);
 

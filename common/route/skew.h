@@ -21,14 +21,14 @@ struct skew {
     struct coact_stats *layers;         /* [moe_layers] */
 };
 
-/* counts and spool must hold the same tokens. Errors: no tokens; more experts than PAIRS_EXPERTS_MAX. */
+/* counts and spool must contain the same tokens. Errors: no tokens; more experts than PAIRS_EXPERTS_MAX. */
 int skew_make(struct skew **out, const struct route_counts *counts, struct route_spool *spool, struct err *err);
 void skew_free(struct skew **skew);
 
 /* Computes the figures of one layer from its matrix. */
 int skew_layer(struct coact_stats *out, const struct route_counts *counts, int layer, const int64_t *count, struct err *err);
 
-/* Writes one `stats` record a layer. */
+/* Writes one `stats` record per layer. */
 int skew_put(const struct skew *skew, record_put *put, void *context, struct err *err);
 
 #endif

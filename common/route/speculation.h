@@ -21,21 +21,24 @@
 
 #include <stdbool.h>
 
-double speculation_tokens(int draft_length, double acceptance);         /* eq. 1; acceptance 1: draft_length + 1 */
-double speculation_limit(double acceptance);                            /* eq. 18; acceptance 1: infinite */
+double speculation_tokens(int draft_length, double acceptance);         /* tokens per iteration (eq. 1); acceptance 1:
+                                                                         * draft_length + 1 */
+double speculation_limit(double acceptance);                            /* limit of tokens per iteration (eq. 18); acceptance
+                                                                         * 1: infinite */
 
 /* eq. 15: seconds per token. all: seconds of a forward that loads all experts (Z); share: share of the experts (a, b). */
 double speculation_drafted(double all, double share, double draft, int draft_length, double acceptance);
 double speculation_undrafted(double all, double share);
 
-double speculation_entropy(const double *chance, int count);            /* eq. 19: bits; probabilities sum to 1 */
-double speculation_binomial(int tokens, int k, double p);               /* probability that k of `tokens` choose it */
-double speculation_snr(int tokens, double p);                           /* eq. 20; p 0: 0, 1: infinite */
+double speculation_entropy(const double *chance, int count);            /* entropy in bits (eq. 19); probabilities sum to 1 */
+double speculation_binomial(int tokens, int k, double p);               /* probability that k of `tokens` select the expert */
+double speculation_snr(int tokens, double p);                           /* signal-to-noise ratio (eq. 20); p 0: 0, 1:
+                                                                         * infinite */
 
 bool speculation_fault(double frequency, double estimate, double threshold);            /* eq. 21 */
 double speculation_margin(double frequency, double threshold);                          /* eq. 22 */
 
-/* eq. 31 and 35. norm: norm of the router's weights; growth[count]: 1 + sigma of each earlier layer. */
+/* Computes the bound of eq. 31 and 35. norm: norm of the router's weights; growth[count]: 1 + sigma of each earlier layer. */
 double speculation_drift(double norm, double first, const double *growth, int count);
 
 #endif

@@ -15,7 +15,7 @@ enum { BLOCK_BYTES = 1 << 18, REPLAY_THREADS = 4 };
 struct route_spool {
     int fd;                     /* -1: all blocks are in memory */
     const char *folder;
-    bool narrow;                /* one byte a selection, 255 for a dropped slot */
+    bool narrow;                /* one byte per selection, 255 for a dropped slot */
     size_t layers, top_k;
     size_t row_bytes;           /* bytes of one token's selections in one layer */
     size_t block_bytes;         /* at most BLOCK_BYTES, but at least one token */
@@ -24,7 +24,7 @@ struct route_spool {
     size_t keep;                /* blocks, [layers][block_tokens][top_k], that fit into memory; the others are in the file */
     uint8_t *memory;            /* [keep] blocks; mapped, so that pages are allocated when first written */
     uint8_t *passing;           /* a block to be written to the file */
-    struct thread_pool *pool;   /* for replays; NULL before the first one */
+    struct thread_pool *pool;   /* thread pool of replays; NULL before the first replay */
 };
 
 int route_spool_open(struct route_spool **out, const struct stream_model *model, size_t memory, const char *folder,
@@ -45,7 +45,7 @@ int route_spool_open(struct route_spool **out, const struct stream_model *model,
     spool->keep = memory / spool->block_bytes;
     spool->memory = spool->keep ? mmap(NULL, spool->keep * spool->block_bytes, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
-    if (spool->memory == MAP_FAILED) {          /* then all blocks are in the file */
+    if (spool->memory == MAP_FAILED) {          /* all blocks are then written to the file */
         spool->memory = NULL;
         spool->keep = 0;
     }

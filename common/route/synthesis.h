@@ -54,7 +54,7 @@ struct synthesis_setup {
 
 struct synthesis;
 
-/* Errors: an impossible shape. */
+/* Opens a generator. Errors: an impossible shape. */
 int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, struct err *err);
 void synthesis_close(struct synthesis **synthesis);
 

@@ -63,7 +63,7 @@ static int open_spooled(struct analysis **out, const struct analysis_setup *setu
     return -1;
 }
 
-/* Frequency and mass need the counts alone. */
+/* Frequency and mass need only the counts. */
 static int open_ranking(struct analysis **out, const struct analysis_setup *setup, const struct stream_model *model,
                         struct err *err)
 {
@@ -107,7 +107,7 @@ static int finish_ranking(struct analysis *analysis, struct header *header, stru
     return 0;
 }
 
-/* The ranking of a rank stream, which becomes a source of the results. */
+/* Reads the ranking of a rank stream, which becomes a source of the results. */
 static int read_ranking(struct tallied *t, struct header *header, struct text *note, struct err *err)
 {
     struct reader *in = NULL;

@@ -1,5 +1,5 @@
-/* Analyses that count all tokens first, and read their selections again where pairs or whole tokens matter: the counts
- * (counts.h) and the spool (spool.h) of the routes, and what is computed from them. */
+/* Analyses that count all tokens first, and read their selections again for pairs or whole tokens: the counts (counts.h) and
+ * the spool (spool.h) of the routes, and the results computed from them. */
 #ifndef MOE_ROUTE_TALLIED_H
 #define MOE_ROUTE_TALLIED_H
 

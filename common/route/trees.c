@@ -16,7 +16,7 @@ struct size_class {
 };
 
 struct trees {
-    struct analysis base;               /* counted: forwards */
+    struct analysis base;               /* counted: number of forwards */
     int moe_layers, experts, top_k;
     int64_t nodes, selecting;           /* selecting: forwards with recorded selections */
     struct size_class *sizes;           /* ascending */

@@ -23,7 +23,7 @@ struct windows {
     int64_t *seen;              /* [moe_layers], each [width - 1][experts][width + 1]: windows by f */
     int64_t *joint;             /* [moe_layers], each [width - 1][width + 1][width + 1]: experts by f and next f */
     uint8_t *map;               /* [2][moe_layers][experts][experts] */
-    int64_t mapped;             /* the sequence it belongs to; -1: none yet */
+    int64_t mapped;             /* sequence of the map; -1: none yet */
     int map_count[2];
     struct open_text *texts;    /* open texts first; the arrays of closed texts are reused */
     size_t open, room;
@@ -305,7 +305,8 @@ static int put_reuse(const struct analysis *analysis, record_put *put, void *con
                                       .gain = gain, .gain_verified = gain_verified };
         struct window_facts one, of;
         windows_layer(analysis, layer, 1, &one);
-        double b = one.distinct / w->experts, all = 1 / b;        /* in units of a forward of one token */
+        double b = one.distinct / w->experts, all = 1 / b;        /* all: cost of a forward that loads all experts, in units
+                                                                   * of a forward of one token */
         for (int i = 0, K = 1; K < w->max; i++, K++) {
             double a;
             windows_layer(analysis, layer, K, &of);

@@ -22,11 +22,11 @@ extern const struct analysis_class reuse_analysis, signal_analysis;
 
 /* The figures of one layer and width. Means are over experts, and NaN if no expert qualifies. */
 struct window_facts {
-    int64_t windows, pairs;             /* pairs: consecutive windows */
+    int64_t windows, pairs;             /* pairs: number of pairs of consecutive windows */
     double distinct;                    /* distinct experts per window */
     double entropy, entropy_binomial;   /* entropy of f in bits; the same for independent tokens */
     double snr, snr_binomial;           /* mean of f divided by its standard deviation, of experts whose f varies */
-    double correlation;                 /* of f in a window and in the next one, over all experts */
+    double correlation;                 /* correlation of f in a window and in the next one, over all experts */
     double change;                      /* sum of |next f - f| divided by the sum of f: 0 no change, 2 all experts change */
 };
 void windows_layer(const struct analysis *analysis, int layer, int width, struct window_facts *out);
@@ -42,7 +42,7 @@ struct window_faults {
 };
 void windows_faults(const struct analysis *analysis, int layer, int width, double threshold, struct window_faults *out);
 
-int windows_max(const struct analysis *analysis);               /* the largest width */
+int windows_max(const struct analysis *analysis);               /* returns the largest width */
 
 /* Returns f of the first text's first windows, at most `experts` of them: [experts][experts], one row for each expert; *count:
  * the number of windows. Only widths 1 and max are kept. */

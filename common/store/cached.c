@@ -16,17 +16,17 @@ struct cached {
     struct schedule schedule;
     struct device *device;
     struct reads *reads;
-    const struct stop *stop;             /* ends waiting for reads; NULL: none */
+    const struct stop *stop;             /* a stop request ends waiting for reads; NULL: none */
     int32_t number[LAYERS_MAX];          /* model layer -> MoE layer; -1: a layer without experts */
-    uint64_t *offset;                    /* [layers] of the layer's first expert in the file; the others follow it */
-    size_t *bytes;                       /* [layers] of an expert */
+    uint64_t *offset;                    /* [layers] offset of the layer's first expert in the file; the other experts follow */
+    size_t *bytes;                       /* [layers] bytes of an expert */
     size_t slot_bytes;
     char *memory;                        /* in place: the slots */
     size_t memory_bytes;
     struct buffer block;                 /* `memory` as a device buffer */
     struct staging *staging;             /* NULL: in place */
     int *ended, room, oldest, uncollected;       /* `at_once`: a ring [room] of the tags of reads that were waited for */
-    uint64_t *address;                   /* [experts] contents of `table` */
+    uint64_t *address;                   /* [experts] host copy of `table` */
     struct buffer table;
     char way[320];                       /* text of expert_source_method */
 };
@@ -187,7 +187,8 @@ static void cached_free(struct expert_source *source)
 {
     struct cached *cached = cached_of(source);
     const bool abandoned = cached->reads && reads_busy(cached->reads) && stop_asked(cached->stop);
-    (abandoned ? reads_abandon : reads_close)(&cached->reads);     /* first, because reads write to the memory freed below */
+    (abandoned ? reads_abandon : reads_close)(&cached->reads);     /* first, because reads in flight write to the memory
+                                                                    * freed below */
     cache_close(&cached->schedule.cache);
     cache_close(&cached->schedule.host);
     device_free(cached->device, &cached->table);

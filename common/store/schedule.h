@@ -64,14 +64,15 @@ struct schedule_host_slot {
 /* The caller sets the members before schedule_open, and owns what they point to. */
 struct schedule {
     const struct transfers *transfers;
-    void *context;                       /* of the transfers */
-    struct cache *cache;                 /* of slots from which the device computes */
-    struct cache *host;                  /* of host slots; NULL: in place */
+    void *context;                       /* context of the transfers */
+    struct cache *cache;                 /* cache of the slots from which the device computes */
+    struct cache *host;                  /* cache of the host slots; NULL: in place */
     int layers, experts, slots;
     int host_slots;                      /* number of host slots, and so the number of the spare buffer */
     bool tier;                           /* host slots are a cache; false: just buffers for copies */
-    int prefetches_max;                  /* of prefetching reads, or copies, in flight: SCHEDULE_PREFETCHES; 0: no prefetches */
-    const size_t *bytes;                 /* [layers] of an expert */
+    int prefetches_max;                  /* max prefetching reads, or copies, in flight: SCHEDULE_PREFETCHES; 0: no
+                                          * prefetches */
+    const size_t *bytes;                 /* [layers] bytes of an expert */
     /* schedule_open and the functions below set the rest. */
     struct schedule_slot *slot;
     struct schedule_host_slot *host_slot;       /* [host_slots + 1] */

@@ -19,9 +19,9 @@ struct bench_setting {
     const char *name, *model, *options;
     const char *label;              /* remark on the model; NULL: none */
     int moe_layers, experts;        /* of its model */
-    int reference;                  /* the setting it is compared with; -1: none */
+    int reference;                  /* index of the reference setting; -1: none */
     const char *loop;               /* NULL: unknown */
-    const char *index_sha256;       /* of its model file, in hex; NULL: unknown */
+    const char *index_sha256;       /* digest of the model file, in hex; NULL: unknown */
     int max_tokens, context;        /* limits in effect; -1: none, or unknown */
     const char *draws;              /* NULL: unknown */
 };
@@ -46,11 +46,11 @@ struct bench_timing {
     int64_t calls;
     double seconds, bytes;
     double copy;                    /* NaN: not measured */
-    int layers;                     /* -1: not of a whole model */
+    int layers;                     /* -1: the timing is not of a whole model */
 };
 
-/* Append a line that is the same for settings, or machines, whose samples are comparable. Where a model file lies does not
- * matter if its index is known. */
+/* Appends a line that is equal for settings, or machines, whose samples are comparable. The location of a model file does
+ * not matter if its index is known. */
 struct decode_machine;
 int bench_describe_setting(struct text *out, const struct bench_setting *setting, struct err *err);
 int bench_describe_machine(struct text *out, const struct decode_machine *machine, struct err *err);

@@ -9,7 +9,7 @@
 
 #include "common/stream/field.h"
 
-enum { DECODE_DRAFTERS_MAX = 8, DECODE_FORECASTS_MAX = 8 };    /* maximum of an iteration */
+enum { DECODE_DRAFTERS_MAX = 8, DECODE_FORECASTS_MAX = 8 };    /* maximum per iteration */
 
 struct decode_machine {
     int threads;

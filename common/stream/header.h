@@ -17,8 +17,8 @@ enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* maximum of arguments,
 
 /* The model that a stream was made with. Hashes are SHA-256 in lower-case hex, "" when unknown. */
 struct stream_model {
-    char index_sha256[65];          /* of the .moe file's index: identifies the file */
-    char source_sha256[65];         /* of the checkpoint it was made from: identifies the weights, in any format */
+    char index_sha256[65];          /* digest of the .moe file's index: identifies the file */
+    char source_sha256[65];         /* digest of the checkpoint: identifies the weights, in any format */
     char tokenizer_sha256[65];
     char name[128];
     int layers, moe_layers;         /* moe_layers: those with a router; records count layers among these */
@@ -40,7 +40,7 @@ struct header {
     bool has_seed;
     uint64_t seed;
     int part, parts;                /* made of part 2 of 4 of a run's prompts (--shard 2/4); 0, 0: of all */
-    char *dtype, *device;           /* of the weights, "bf16"; in effect, "host", "cuda:0". NULL: does not apply */
+    char *dtype, *device;           /* dtype of the weights, "bf16"; device in effect, "host", "cuda:0". NULL: does not apply */
     struct label *labels;
     int label_count;
     struct header *sources;

@@ -159,7 +159,7 @@ static int take_model(const struct record *header, struct stream_model *out, str
     size_t length = strlen(name);
     if (length >= sizeof model.name)
         length = sizeof model.name - 1;
-    while (length && (name[length] & 0xc0) == 0x80)             /* do not cut within a UTF-8 character */
+    while (length && (name[length] & 0xc0) == 0x80)             /* never cuts within a UTF-8 character */
         length--;
     memcpy(model.name, name, length);
     *out = model;

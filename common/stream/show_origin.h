@@ -1,5 +1,5 @@
 /* Tracks the setting, prompt and iteration to which a record of type iter belongs. These are in the earlier records setting,
- * sample and begin, so a table of iter records alone would not have them. */
+ * sample and begin, so a table of iter records alone would lack them. */
 #ifndef MOE_STREAM_SHOW_ORIGIN_H
 #define MOE_STREAM_SHOW_ORIGIN_H
 

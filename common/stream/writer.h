@@ -54,12 +54,12 @@ int writer_end(struct writer *writer, struct err *err);
 /* Copies a record that was read from another stream; its index is the next one of this stream. */
 int writer_copy(struct writer *writer, const struct record *record, struct err *err);
 
-/* For texts that are made at once and written one after another: from now on records go to *held (NULL: into the stream),
- * checked as they come, until _release writes those of `held`. */
+/* For texts that are made concurrently and written one after another: from now on records are appended to *held (NULL: to
+ * the stream), checked as usual, until _release writes those of `held`. */
 void writer_hold(struct writer *writer, struct text *held);
 int writer_release(struct writer *writer, const struct text *held, struct err *err);
 
-int writer_flush(struct writer *writer, struct err *err);       /* makes committed records visible to a reader now */
+int writer_flush(struct writer *writer, struct err *err);       /* makes committed records visible to a reader immediately */
 
 /* Writes the end record and gives the file its name. Frees the writer, also on failure (then no file appears). */
 int writer_close(struct writer **writer, struct err *err);
