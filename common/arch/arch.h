@@ -39,7 +39,7 @@ enum source_slot {
     SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the unrotated part of a key] and [heads][width][rank]; in place
                                      * of SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
-    SLOT_PREDICT_FFN_NORM,          /* in place of SLOT_FFN_NORM in layers of predictors, if its name differs there */
+    SLOT_PREDICT_FFN_NORM,          /* in place of SLOT_FFN_NORM in layers of predictors, if the name differs there */
     SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} continues after the last layer */
     /* slots of draft heads (head.h): {n} is the index of the head, {e} that of the block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
@@ -142,7 +142,7 @@ enum { ARCH_KEYS = 16 };
 
 struct arch {
     const char *model_type;
-    const char *also;               /* another model_type that means the same, with other numbers; NULL: none */
+    const char *also;               /* another model_type for the same computation with other numbers; NULL: none */
     const char *summary;            /* text for `moe-convert list` */
     struct config_key keys[ARCH_KEYS];  /* the family's own keys; arch.c lists the keys that all families share */
     const char *refused[4];         /* keys that must be absent, null, false or 0 */

@@ -650,7 +650,7 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
     const char *key = config_get(text, "layer_types") ? "layer_types" : "full_attention_interval";
     for (int i = 0; i < shape->layers && arch->states; i++) {
         char name[128];
-        /* With latents, q and the output may have the same names in both kinds of layers. */
+        /* With latents, q and the output can have the same names in layers with and without a state. */
         const enum source_slot one = arch->latent ? SLOT_KV_A : SLOT_Q;
         const enum source_slot other = arch->latent ? SLOT_DELTA_A_LOG : SLOT_DELTA_OUT;
         const bool attention = has_tensor(&lookup, one, i), state = has_tensor(&lookup, other, i);

@@ -50,8 +50,8 @@ void file_map_close(struct file_map *map);
 const char *file_map_at_unsafe(const void *address);
 /* Advises the system that these bytes need not stay in memory; touching them reads them again. */
 void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes);
-/* Takes the whole pages of these bytes out of the mapping: touching them is an error, and reading their neighbours does not
- * read them. Pages that the system cannot take out stay mapped. */
+/* Unmaps the whole pages of these bytes: touching them is an error, and reading their neighbours does not read them. Pages
+ * that the system cannot unmap stay mapped. */
 void file_map_leave_out(const struct file_map *map, uint64_t offset, uint64_t bytes);
 
 /* An output that appears under its name whole or not at all: written to a temporary name in the same folder, PATH.tmp.NUMBER,
@@ -61,7 +61,7 @@ void file_map_leave_out(const struct file_map *map, uint64_t offset, uint64_t by
  * ERR_PIPE. */
 struct output;
 int output_open(struct output **out, const char *path, struct err *err);
-/* Fails if the folder of an output that is opened only when all work is done takes no files. Creates nothing. */
+/* Fails if no file can be created in the folder of an output that is opened only when all work is done. Creates nothing. */
 int output_check_folder(const char *path, struct err *err);
 
 /* The same for outputs that take hours: written as PATH.part, which neither signals nor failures remove after output_keep. The

@@ -36,7 +36,7 @@ int json_part_string(struct json_part part, struct text *out, struct err *err);
 bool json_part_integer(struct json_part part, int64_t *out);
 
 struct json_walk {
-    struct json_part key, value;    /* of the member; key: for objects only */
+    struct json_part key, value;    /* key (objects only) and value of the current member */
     const char *at, *end;
     bool object, begun;
 };

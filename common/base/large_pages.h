@@ -8,7 +8,7 @@
 /* Returns `bytes` bytes of zeros; NULL: no memory. Released by large_pages_free. */
 void *large_pages_alloc(size_t bytes);
 
-/* Takes the ADDRESS of a pointer, as mem_free does; NULL is no error. */
+/* Frees the memory. Takes the ADDRESS of a pointer, as mem_free does; NULL is no error. */
 void large_pages_free(void *pointer, size_t bytes);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* A bijection of 64 bits without visible pattern. */
+/* Maps 64 bits one-to-one, without visible pattern. */
 static inline uint64_t splitmix_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;

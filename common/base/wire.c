@@ -51,7 +51,7 @@ static const struct { uint8_t type, bytes; } heads[] = {
     {WIRE_BYTES, 1}, {WIRE_BYTES, 2}, {WIRE_BYTES, 4}, {WIRE_EXT, 1}, {WIRE_EXT, 2}, {WIRE_EXT, 4},
     {WIRE_REAL, 4}, {WIRE_REAL, 8}, {WIRE_INT, 1}, {WIRE_INT, 2}, {WIRE_INT, 4}, {WIRE_INT, 8},
     {WIRE_INT, 1}, {WIRE_INT, 2}, {WIRE_INT, 4}, {WIRE_INT, 8},                 /* signed: 0xd0 .. 0xd3 */
-    {WIRE_EXT, 0}, {WIRE_EXT, 0}, {WIRE_EXT, 0}, {WIRE_EXT, 0}, {WIRE_EXT, 0},  /* of 1, 2, 4, 8, 16 bytes */
+    {WIRE_EXT, 0}, {WIRE_EXT, 0}, {WIRE_EXT, 0}, {WIRE_EXT, 0}, {WIRE_EXT, 0},  /* EXT with 1, 2, 4, 8 or 16 bytes */
     {WIRE_TEXT, 1}, {WIRE_TEXT, 2}, {WIRE_TEXT, 4}, {WIRE_ARRAY, 2}, {WIRE_ARRAY, 4}, {WIRE_MAP, 2}, {WIRE_MAP, 4},
 };
 

@@ -9,7 +9,7 @@
 
 enum { WAITING_MAX = 256 };             /* max completed samples that wait for an older one before they are written */
 
-/* A sample in decoding, or one that is complete and waits to be written. */
+/* A sample that is being decoded, or a complete one that waits to be written. */
 struct slot {
     const struct run *run;
     struct decoder *decoder;            /* NULL: the sample is complete, or the slot is free */

@@ -38,7 +38,7 @@ struct run {
     struct progress bar;
 };
 
-/* A prompt in decoding; a setting has one for each concurrent text. */
+/* A prompt that is being decoded; a setting has one for each concurrent text. */
 struct text_run {
     struct decoder *decoder;
     const struct prompt *prompt;        /* NULL: the decoder is free */

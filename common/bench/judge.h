@@ -1,4 +1,4 @@
-/* Asks the user's command whether a text is right (grading.h describes the call). */
+/* Runs the user's command to decide whether a text is right (grading.h describes the call). */
 #ifndef MOE_BENCH_JUDGE_H
 #define MOE_BENCH_JUDGE_H
 

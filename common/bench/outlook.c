@@ -11,7 +11,7 @@
 const char *const outlook_bounds[] = {"reading memory", "products", "the link", "the disk", "the network", "operations",
                                       "drafting", NULL};
 
-/* A product takes this much longer than reading before it counts as bounded by multiplication. */
+/* A product counts as bounded by multiplication if it takes at least this much longer than reading. */
 static const double products_from = 1.2;
 
 double outlook_seconds(const struct outlook_time *time)
@@ -36,9 +36,9 @@ static int own_experts(const struct outlook_model *model, int ranks)
     return (model->shape.router.experts + ranks - 1) / ranks;
 }
 
-/* ---- where the parts lie */
+/* ---- the tiers of the parts */
 
-/* Chooses the experts that stay in memory where not all do, or where --cache-experts says so. */
+/* Chooses the experts that stay in memory if not all do, or if --cache-experts limits them. */
 static int choose_slots(struct outlook_place *place, const struct outlook_setup *setup, struct err *err)
 {
     const struct outlook_model *model = setup->model;
@@ -219,7 +219,7 @@ static void decode(struct outlook_result *out, const struct outlook_setup *setup
     out->tokens_per_second = point->place.runs ? point->texts * out->tokens / outlook_seconds(&out->time) : NAN;
 }
 
-/* A point of a curve whose cache does not fit does not run, which is no error. */
+/* Makes a point. If it is a point of a curve, a cache that does not fit is no error: `runs` is false. */
 static int make_point(struct outlook_point *out, const struct outlook_setup *setup, int texts, int ranks, bool curve,
                       struct err *err)
 {

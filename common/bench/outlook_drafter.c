@@ -22,7 +22,7 @@ struct reading {
 
 static int operations(double layers) { return (int)(OUTLOOK_OPERATIONS_LAYER * layers) + OUTLOOK_OPERATIONS_FORWARD; }
 
-/* "A" or "A/B/C": the last probability also holds further down. */
+/* Reads "A" or "A/B/C"; the last probability also applies to all deeper levels. */
 static int read_accept(struct outlook_drafter *out, struct spec *spec, struct err *err)
 {
     const char *text, *at;

@@ -1,4 +1,4 @@
-/* A plan as tables and as JSON lines. */
+/* Writes a plan as tables and as JSON lines. */
 #include "common/bench/outlook.h"
 
 #include <math.h>

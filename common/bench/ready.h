@@ -25,11 +25,12 @@ struct bench_model {
 /* Opens a model of the suite. *model must be {0}; close it also after a failure. The model in `options` is ignored. */
 int bench_model_open(struct bench_model *model, const struct suite *suite, int number, const struct session_options *options,
                      const struct console *console, struct err *err);
-void bench_model_keep(struct bench_model *model, size_t first, size_t end);     /* frees the other prompts */
+void bench_model_keep(struct bench_model *model, size_t first, size_t end);     /* keeps the prompts first .. end - 1 and
+                                                                                 * frees the others */
 void bench_model_close(struct bench_model *model);              /* *model is {0} afterwards */
 
 struct ready_setting {
-    struct decode_settings settings;    /* its texts belong to the suite, or to `drafts` */
+    struct decode_settings settings;    /* texts in `settings` belong to the suite, or to `drafts` */
     struct auto_drafts drafts;          /* resolved drafters of `settings`, if they are `auto` */
     struct budget *budget;              /* NULL: none */
     struct decoder **decoders;          /* [texts] for concurrent texts */
@@ -40,8 +41,8 @@ struct ready_setting {
  * a failure. force: see budget.h; on_device: see decoder_setup. Appends notes for the user, one per line. */
 int ready_setting_open(struct ready_setting *ready, const struct suite *suite, int setting, const struct bench_model *model,
                        bool force, bool on_device, struct text *note, struct err *err);
-/* Fails if a prompt does not fit the context, or the setting's concurrent texts do not fit the memory. order [model->count]: in
- * which the prompts are checked, NULL: as they are. name: the setting's. */
+/* Fails if a prompt does not fit the context, or the setting's concurrent texts do not fit the memory. order [model->count]:
+ * the order in which prompts are checked; NULL: that of the model. name: name of the setting. */
 int ready_setting_check(const struct ready_setting *ready, const struct bench_model *model, const int *order, const char *name,
                         struct err *err);
 void ready_setting_close(struct ready_setting *ready);

@@ -13,8 +13,8 @@
 struct roofline {
     char device[64], isa[64];                   /* "host", "avx512" */
     int threads;
-    double bytes_per_second;                    /* with all threads; NaN: the device cannot measure it */
-    double one_thread;                          /* with one thread; NaN: not measured */
+    double bytes_per_second;                    /* bandwidth with all threads; NaN: the device cannot measure it */
+    double one_thread;                          /* bandwidth with one thread; NaN: not measured */
     size_t bytes;                               /* size of the memory read; 0: unknown */
 };
 

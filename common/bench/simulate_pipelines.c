@@ -11,7 +11,7 @@
 #include "common/report/svg.h"
 #include "common/report/table.h"
 
-/* All of them draft. Those that the machine cannot run are left out. */
+/* The systems that are drawn; all of them draft. Those that the machine cannot run are left out. */
 static const char *const systems[] = {"lru-fetch", "sp-moe", "static-split-draft", "utility", "utility-released", "lru",
                                       "ahead-greedy"};
 static const char *const lanes[SIMULATED_LANES] = {"fast", "slow", "link"};

@@ -49,7 +49,7 @@ int simulated_routes_make(struct simulated_routes *out, const struct simulated_t
 int simulated_routes_read(struct simulated_routes *out, const struct strings *paths, bool prompts, bool force,
                           struct text *note, struct err *err);
 
-/* Writes the same forwards as a route stream, for moe-coact; argc, argv: for its header. */
+/* Writes the same forwards as a route stream, for moe-coact; argc and argv are recorded in its header. */
 int simulated_routes_write(const struct simulated_routes *routes, const char *path, int argc, char *const *argv,
                            struct err *err);
 

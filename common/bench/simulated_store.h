@@ -19,7 +19,7 @@ struct simulated_link {
     double now;                 /* time of the last event */
     double moved;               /* progress, in reads, of each transferring read since time 0 */
     int reads, moving, ended;
-    struct simulated_link_read read[SCHEDULE_READS];    /* in flight, in the order of their start */
+    struct simulated_link_read read[SCHEDULE_READS];    /* reads in flight, in the order of their start */
     struct simulated_link_read done[SCHEDULE_READS];    /* ended but not collected yet, in this order */
     void (*note)(void *context, int slot, double from, double to);      /* called for each collected read; may be NULL */
     void *context;

@@ -72,7 +72,7 @@ static int bench_open(struct bench *b, const struct speeds_setup *setup, struct 
         return -1;
     for (int i = 0; i < ROWS_MAX * b->hidden + INPUTS; i++)
         ((float *)(uintptr_t)b->in.address)[i] = 1;
-    if (!(b->weights = large_pages_alloc(b->bytes)))    /* as a mapped model has them */
+    if (!(b->weights = large_pages_alloc(b->bytes)))    /* large pages, as in a mapped model */
         return err_memory(err);
     memset(b->weights, 0, b->bytes);    /* writes: pages that were only read would all be one page */
     return 0;

@@ -27,7 +27,7 @@ const char *const suite_draw_words[] = {"same", "fresh", NULL};
 /* State of reading a suite: position for errors, and folder for relative names. */
 struct parse {
     struct suite *suite;
-    const char *folder;         /* with its slash; "": none */
+    const char *folder;         /* folder with its slash; "": none */
     const json_t *root;
     const char *reference;      /* NULL: not given */
 };

@@ -56,7 +56,7 @@ struct suite_setting {
     char *name;
     int model, reference;       /* reference: its index; -1: none */
     json_t *options;            /* options of the setting, with resolved file names */
-    struct decode_settings settings;        /* the same, parsed */
+    struct decode_settings settings;        /* `options`, parsed */
     struct decode_settings_store *store;
     char *device, *isa;         /* NULL: not given */
     int threads, walk;          /* threads: 0: not given; walk: enum suite_walk */
@@ -85,7 +85,8 @@ struct suite {
     int repetitions, order, draws, warm_up;             /* warm_up: prompts that are run first without recording */
     int limit_prompts, limit_task_prompts, limit_tokens;        /* 0: no limit */
     int reference;                                      /* entry of the setting named as reference; -1: none */
-    double measure_seconds;                             /* for measuring the read bandwidth before and after; 0: not measured */
+    double measure_seconds;                             /* seconds of measuring the read bandwidth before and after; 0: not
+                                                         * measured */
     bool chat;
 };
 

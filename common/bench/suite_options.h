@@ -33,7 +33,7 @@ struct suite_options {
 
 #define SUITE_OPTIONS_DEFAULTS {.warm_up = -1, .measure_seconds = -1}
 
-/* A placeholder that ends with ",..." is that of a list. */
+/* A placeholder that ends with ",..." marks an option that takes a list. */
 #define SUITE_OPTIONS(args, made) \
     OPT_GROUP("Settings from options"), \
     OPT_STRINGS('m', "model", args, made.models, "FILE", \

@@ -65,7 +65,8 @@ struct cache_counts {           /* since the cache was opened */
     int64_t inserted, prefetched; /* insertions on demand; prefetches */
     int64_t useful;             /* prefetched experts that were wanted before their eviction */
     int64_t wasted;             /* prefetched experts that were evicted without having been wanted */
-    /* In verifications only: experts requested before their layer had its turn; wanted ones among them; all wanted experts. */
+    /* In verifications only: number of experts requested before their layer had its turn; wanted ones among these; all
+     * wanted experts. */
     int64_t named, right, scored;
 };
 

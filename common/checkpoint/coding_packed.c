@@ -15,7 +15,7 @@ struct packed_rows {
     bool awq, across;                       /* across: a word contains neighbouring inputs of one output */
     int bits, per;                          /* per: codes in a word */
     int64_t columns, outputs, first, count, groups, group;          /* group: inputs of one group */
-    int64_t first_word, words;              /* range of words where a word contains several outputs: of codes (AWQ) and of
+    int64_t first_word, words;              /* range of words, if a word contains several outputs: of codes (AWQ) and of
                                              * zeros (except format packed) */
     size_t codes, scales, zeros, order, end;
 };

@@ -13,7 +13,7 @@ extern const struct source_coding coding_mxfp4;         /* 16 bytes of E2M1 and 
 /* NVFP4: two E2M1 in a byte, the first in the low half; one E4M3 scale per 16 columns; and, as the third part, one f32 for the
  * whole matrix, by which coding_nvfp4 multiplies the scale and coding_nvfp4_divided divides the scale. */
 extern const struct source_coding coding_nvfp4, coding_nvfp4_divided;
-/* The same for matrices whose inputs are not whole blocks of nvfp4_s, 64. */
+/* As the two above, for matrices whose inputs are not whole blocks of nvfp4_s, 64. */
 extern const struct source_coding coding_nvfp4_narrow, coding_nvfp4_divided_narrow;
 
 /* Any coding of GGUF as the first part; as the second, f32 scales: one for the tensor, or one for each of its matrices. */

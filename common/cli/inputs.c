@@ -18,7 +18,7 @@ static int visit_list(const struct visit *visit, const char *name, const struct 
     return 0;
 }
 
-/* Returns whether it is one of the literal words between |. */
+/* Returns whether a value is one of the literal words between |. */
 static bool is_word(const char *placeholder, const char *value)
 {
     size_t length = strlen(value);

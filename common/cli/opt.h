@@ -84,7 +84,7 @@ struct opt {
     {OPT_KIND_CHOICE, letter, name, NULL, help, OPT_FIELD_INT(args, field), 0, 0, choices, NULL}
 #define OPT_INPUT(letter, name, args, field, help) \
     {OPT_KIND_INPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
-/* The same with another placeholder: "FILE.moe", a file with that ending, or "FILE|router", a file or a literal word. */
+/* An input with another placeholder: "FILE.moe", a file with that ending, or "FILE|router", a file or a literal word. */
 #define OPT_INPUT_AS(letter, name, args, field, argument, help) \
     {OPT_KIND_INPUT, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
 /* The stream that a run continues: it may be the kept output of the same command, which then replaces it. */

@@ -83,7 +83,7 @@ static const struct subcommand *find_late_subcommand(const struct command *comma
     return NULL;
 }
 
-/* Replaces the error where the first word is neither an option nor a file, and nearly a subcommand. */
+/* Replaces the error if the first word is neither an option nor a file, and resembles a subcommand. */
 static void note_mistyped_subcommand(const struct command *command, const char *word, struct err *err)
 {
     struct nearest nearest = {.word = word};
@@ -98,7 +98,7 @@ static void note_mistyped_subcommand(const struct command *command, const char *
     err_set(err, ERR_INPUT, "'%s' is neither a file nor a subcommand; did you mean %s?", word, nearest.best);
 }
 
-/* Replaces the error where a subcommand is implied and another one was named after options: that name was taken for an operand,
+/* Replaces the error if a subcommand is implied and another one was named after options: that name was parsed as an operand,
  * so there were too many operands, or options that only the named one has. Returns -1. */
 static int note_late_subcommand(const struct command *command, const struct console *console, struct err *err)
 {

@@ -137,7 +137,7 @@ const char *decoder_loop_device(const struct decoder *decoder);
 /* Returns notes for the user about files read by decoder_open, one per line. */
 const struct text *decoder_notes(const struct decoder *decoder);
 
-/* Returns, in words, what opening this drafter cost; NULL: nothing notable. */
+/* Returns a description of the cost of opening this drafter; NULL: nothing notable. */
 const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);
 
 /* Returns a JSON list of the drafters in use, best first; NULL: none. */

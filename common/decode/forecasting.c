@@ -34,7 +34,7 @@ void forecasting_close(struct forecasting **forecasting)
     mem_free(forecasting);
 }
 
-/* ---- what was recorded */
+/* ---- learning from recorded routes */
 
 static int check_model(void *context, const struct stream_model *model, struct err *err)
 {

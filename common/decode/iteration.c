@@ -1,6 +1,6 @@
-/* An iteration in steps, each of which leaves its results in the iteration's record or in plain arrays of the decoder:
+/* Runs an iteration in steps, each of which leaves its results in the iteration's record or in plain arrays of the decoder:
  *
- *     propose    the policy and the drafters grow a tree; drafters that ride add rows of their own
+ *     propose    the policy and the drafters grow a tree; drafters may add riders, rows of their own
  *     forward    the target reads root, tree and riders, of all texts that share the forward
  *     accept     follows the target's choices through the tree; fills path and emitted
  *     check      watches may have tokens chosen again
@@ -9,8 +9,8 @@
  *     decide     the policy learns the outcome
  *     record     passes the record to the caller
  *
- * Watches (watch.h) run between the steps; they measure, or change the forward. device_loop.c runs all steps but the last two
- * on a device. */
+ * Watches (watch.h) run between the steps; they measure, or change the forward. device_loop.c runs all steps but the last
+ * two on a device. */
 #include <string.h>
 
 #include "common/base/clock.h"

@@ -94,8 +94,8 @@ struct drafter {                        /* base of all drafters */
     int riders;                         /* maximum rows that the drafter adds to a verification, at most RIDERS_MAX; set by
                                          * open */
     bool learns;                        /* drafts depend on earlier drafts, not only on the text; set by open */
-    const char *ends;                   /* the setting that makes the last levels of a draft equal the same levels of a
-                                         * longer draft; NULL: they are equal anyway. Set by open */
+    const char *ends;                   /* the setting with which the last levels of a draft equal the same levels of a
+                                         * longer draft; NULL: they are equal with any settings. Set by open */
     char detail[128];                   /* cost of opening the drafter, for -v; "": none. Set by open */
     /* Counters, reset by the caller that reads them: nominal bytes of weights and KV read; tokens of the text that a drafter
      * with a state of its own had to read before drafting, and the seconds this took. */

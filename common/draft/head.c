@@ -34,7 +34,7 @@ struct head_drafter {
     struct sequence *sequence;          /* sequence of the target for this text */
     struct states states;               /* true states, from row head_length on */
     struct draft_rows rows;
-    struct guess guess;                 /* for Medusa and Hydra */
+    struct guess guess;                 /* only for Medusa and Hydra */
     bool second;                        /* Jakiro: the second branch drafts, too */
     struct head_settings wanted;
     bool early;                         /* the head reads early states, and no tokens */

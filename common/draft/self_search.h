@@ -10,7 +10,7 @@
 
 struct self_search;
 
-/* part: what every candidate leaves out in addition; its skip_... members are ignored. */
+/* Opens a search. part: parts that every candidate leaves out in addition; its skip_... members are ignored. */
 int self_search_open(struct self_search **out, const struct skip_search_setup *setup, const struct skip_set *first,
                      const struct forward_part *part, struct engine *engine, int window, int interval, struct err *err);
 void self_search_close(struct self_search **search);
