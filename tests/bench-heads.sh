@@ -1,17 +1,18 @@
 #!/bin/sh
-# What draft heads cost and give. `make bench-heads` calls it, and takes about 20 minutes; what it makes stays in build/bench (up
-# to 18 GB with all 16 layers). With names after it, only those: tests/bench-heads.sh steps
+# Costs and gains of draft heads. `make bench-heads` calls it, and takes about 20 minutes; its files stay in build/bench (up to
+# 18 GB with all 16 layers). Names select parts: tests/bench-heads.sh steps
 #
-#     steps       a step, and a tree of 60, of heads for a random model of OLMoE's shape in bf16, beside the target's own forward
-#                 over one token, and what the tree takes at least (tests/bench/head_steps.c)
-#     pays        the pocket model with 2 GB of experts: its trained heads, their layer inflated to 3 % and 15 % of what a token
-#                 of the target reads (Kangaroo's cannot be), its draft model, inflated alike, and prompt lookup. Which chain or
-#                 tree is best for each is what bytes alone say on a few calibration prompts; that one is timed on held-out ones
+#     steps       a step, and a tree of 60, of heads for a random model of OLMoE's shape in bf16, compared with the target's
+#                 forward over one token, and the least possible cost of the tree (tests/bench/head_steps.c)
+#     pays        the pocket model with 2 GB of experts: its trained heads, with layers inflated to 3 % and 15 % of the bytes of
+#                 a token of the target (Kangaroo's cannot be inflated), its draft model, inflated alike, and prompt lookup. The
+#                 best chain or tree of each is chosen by bytes on a few calibration prompts, and timed on held-out ones
 #
-# MOE_BENCH_LAYERS=N of OLMoE's shape (16), MOE_BENCH_DTYPE of it and its heads, MOE_BENCH_PAIRS=N steps of each (30),
-# MOE_BENCH_PROMPTS=N a task (5), MOE_BENCH_WIDTH is the inner width of the pocket's experts (9216), MOE_BENCH_TOKENS=N cuts
-# answers and measures memory briefly. What is complete is not run again: remove it in build/bench. To try all of it in a few minutes: MOE_BENCH_LAYERS=6 MOE_BENCH_PAIRS=5
-# MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=2048
+# MOE_BENCH_LAYERS=N of OLMoE's shape (16), MOE_BENCH_DTYPE of the model and its heads, MOE_BENCH_PAIRS=N steps of each (30),
+# MOE_BENCH_PROMPTS=N per task (5), MOE_BENCH_WIDTH is the inner width of the pocket's experts (9216), MOE_BENCH_TOKENS=N
+# truncates answers and measures memory briefly. Complete results are kept; to measure again, remove them in build/bench. To
+# try everything in a few minutes: MOE_BENCH_LAYERS=6 MOE_BENCH_PAIRS=5 MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12
+# MOE_BENCH_WIDTH=2048
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 parts "steps pays" "$@"

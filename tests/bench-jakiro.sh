@@ -1,19 +1,19 @@
 #!/bin/sh
-# Jakiro's paper (arXiv 2502.06282) in small: heads for the pocket model, each trained by moe-draft-train from the model's own
-# greedy answers with every seed, decode held-out prompts; tests/bench/jakiro.py prints tokens an iteration with intervals over
-# seeds. `make bench-jakiro` calls it; what it makes stays in build/bench/jakiro, and what is there is not made again.
+# Jakiro's paper (arXiv 2502.06282) in small: heads for the pocket model, each trained by moe-draft-train on the model's own
+# greedy answers with every seed, decode held-out prompts; tests/bench/jakiro.py prints tokens per iteration with intervals over
+# seeds. `make bench-jakiro` calls it; its files stay in build/bench/jakiro, and existing ones are reused.
 #
 #     equal size   eagle1 of inner width 384, jakiro's two experts of 192 and jakiro_star's two of 288 have 442,752 weights and a
-#                  router; table 3's further experts are as large each, so that a token goes through as much
+#                  router; the additional experts of table 3 have the same size, so that a token uses as many weights
 #     table 3      N experts, of which a token uses 2
-#     table 4      each row a head trained for it: the mixture alone, with the contrast of the next token, with the last two
-#                  levels from one forward and a plain sum in place of the contrast, and all of it
-#     T = 1        four draws of each head by rejection, which keeps the model's distribution exactly; and of Jakiro* as its
-#                  program has it, which does not
+#     table 4      a head trained for each row: the mixture alone, with the contrast of the next token, with the last two levels
+#                  from one forward and a plain sum instead of the contrast, and with everything
+#     T = 1        four draws of each head by rejection, which keeps the model's distribution exactly; and of Jakiro* by its own
+#                  program's rule, which does not
 #
 # MOE_BENCH_SEEDS="1 2 3", MOE_BENCH_EPOCHS=N (16), MOE_BENCH_PROMPTS=N held-out prompts (240, the first ones of each task),
 # MOE_BENCH_DRAWS="1 2 3 4", MOE_BENCH_HEADS="eagle1 jakiro jakiro_star" (all of them), MOE_BENCH_CASES="chain tree drawn
-# published", the last two at T = 1. All of it is an hour and a half of one processor; 4 epochs and 60 prompts are half an hour.
+# published", the last two at T = 1. Everything takes an hour and a half of one processor; 4 epochs and 60 prompts half an hour.
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 seeds=${MOE_BENCH_SEEDS:-1 2 3}

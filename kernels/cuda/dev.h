@@ -119,7 +119,7 @@ static inline void dev_blame(dev_stream stream, char *text, size_t room)
     if (launches && launches->kernel && launches->reported)
         snprintf(text, room, "%s at %s:%d", launches->kernel, launches->file, launches->line);
     else if (launches && launches->kernel)
-        snprintf(text, room, "seen after %s at %s:%d; CUDA_LAUNCH_BLOCKING=1 tells which kernel it was", launches->kernel,
+        snprintf(text, room, "seen after %s at %s:%d; set CUDA_LAUNCH_BLOCKING=1 to find the kernel", launches->kernel,
                  launches->file, launches->line);
 }
 
