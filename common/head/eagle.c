@@ -24,7 +24,7 @@ int head_enter_pair(struct head_pass *pass, struct err *err)
     return 0;
 }
 
-/* There is no norm before the output head. */
+/* Runs the feed-forward network; there is no norm before the output head. */
 static int eagle1_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
 {
     if (layer_ffn(layer, err))
@@ -52,7 +52,8 @@ static void join_states(struct head_pass *pass)
     head_linear(pass, head->joined, &head->weights.joint, head->weights.joint_bias, head->space.x, head->shape->hidden, false);
 }
 
-/* Attention reads [embed_norm E(token); hidden_norm g]; the residual is g, or with normed_residual hidden_norm g. */
+/* Computes the input of attention, [embed_norm E(token); hidden_norm g]; the residual is g, or with normed_residual
+ * hidden_norm g. */
 static int eagle3_enter(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
@@ -71,8 +72,8 @@ static int eagle3_enter(struct head_pass *pass, struct err *err)
     return 0;
 }
 
-/* The output head reads the output of final_norm. Later rows continue from the input of final_norm, or with normed_output
- * from its output. */
+/* Runs the feed-forward network. The output head reads the output of final_norm. Later rows continue from the input of
+ * final_norm, or with normed_output from its output. */
 static int eagle3_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
 {
     struct head *head = pass->head;

@@ -31,7 +31,7 @@ const struct head_class head_medusa = {.kind = HEAD_MEDUSA, .guesses = true, .en
 const struct head_class head_hydra = {.kind = HEAD_HYDRA, .guesses = true, .branches = 1, .enter = guess_enter,
                                       .leave = guess_leave};
 
-/* z += silu(linear of in + bias). */
+/* Computes z += silu(linear of in + bias). */
 static void add_block(const struct head_pass *pass, struct buffer in, const struct head_guess *guess, int block,
                       struct buffer z)
 {
@@ -43,7 +43,7 @@ static void add_block(const struct head_pass *pass, struct buffer in, const stru
         .in_stride = hidden, .add_stride = hidden, .out_stride = hidden});
 }
 
-/* joined = [state; E(t) of all tokens up to this head's, oldest first]. */
+/* Computes joined = [state; E(t) of all tokens up to this head's, oldest first]. */
 static void join_tokens(const struct head_pass *pass, int tokens)
 {
     struct head *head = pass->head;

@@ -92,13 +92,13 @@ int head_enter_pair(struct head_pass *pass, struct err *err);
  * `token`. */
 void head_embed(const struct head_pass *pass, struct buffer out, int out_stride);
 void head_embed_tokens(const struct head_pass *pass, struct buffer token, struct buffer out, int out_stride);
-/* out[r] = in[index[r]]; widths and strides in floats. */
+/* Computes out[r] = in[index[r]]; widths and strides in floats. */
 void head_gather(const struct head_pass *pass, struct buffer in, int in_rows, int in_stride, struct buffer index,
                  struct buffer out, int out_stride, int width);
-/* out = [out +] matrix . in + bias. */
+/* Computes out = [out +] matrix . in + bias. */
 void head_linear(const struct head_pass *pass, struct buffer in, const struct matrix *matrix, struct buffer bias,
                  struct buffer out, int out_stride, bool add);
-/* out = norm of in, over `width` floats. */
+/* Computes out = norm of in, over `width` floats. */
 void head_norm(const struct head_pass *pass, struct buffer in, int in_stride, struct buffer weight, struct buffer out,
                int out_stride, int width);
 /* Returns the buffer from column `first` on, in floats. */
@@ -138,7 +138,7 @@ int modules_capacity(const struct head *head);
 /* head.c. Opens the network of predictor number `module`. */
 int head_open_network(struct head **out, const struct head_setup *setup, int module, struct err *err);
 
-/* experts.c. Routing of a predictor's own experts, which are always resident. */
+/* experts.c. Routes rows to a predictor's own experts, which are always resident. */
 int head_experts_open(struct head *head, struct err *err);
 void head_experts_close(struct head *head);
 int64_t head_experts_bytes(const struct head *head);      /* bytes of the experts that the last forward used */

@@ -36,7 +36,7 @@ static void weigh(const struct head_pass *pass, enum blend_rule rule, int first,
         .logits_stride = head->weights.layer.router.outputs, .weight_stride = apart, .column_stride = apart});
 }
 
-/* out = in + the weighted sum of the first `slots` experts of a row's `apart`. */
+/* Computes out = in + the weighted sum of the first `slots` experts of a row's `apart`. */
 static void blend(const struct head_pass *pass, struct buffer in, int slots, int apart, struct buffer out)
 {
     struct head *head = pass->head;
@@ -91,8 +91,8 @@ static int jakiro_leave(struct head_pass *pass, const struct layer *layer, struc
     return 0;
 }
 
-/* Later rows continue from f = u + the weighted sum of both experts. The branches are f times the score of the best expert, and
- * of the other one: both slots of a row contain f, and one of them has weight 0. */
+/* Computes the branches: f times the score of the best expert, and of the other one, where f = u + the weighted sum of both
+ * experts. Later rows continue from f. Both slots of a row contain f, and one of them has weight 0. */
 static void scale_branches(struct head_pass *pass)
 {
     struct head *head = pass->head;

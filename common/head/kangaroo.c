@@ -1,7 +1,7 @@
 /* Kangaroo (arXiv 2404.18911): one attention over the states after an early layer of the target. */
 #include "common/head/internal.h"
 
-/* x = the state, also for drafted tokens: no row continues from the head's output. */
+/* Sets x to the state, also for drafted tokens: no row continues from the head's output. */
 static int kangaroo_enter(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;

@@ -223,7 +223,7 @@ static int run_drafted(struct head *head, const struct head_batch *batch, struct
     return 0;
 }
 
-/* If a forward fails, no module keeps its rows. */
+/* Runs a forward over all modules. If it fails, no module keeps the rows. */
 int modules_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err)
 {
     struct modules *modules = head->modules;

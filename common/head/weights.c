@@ -37,7 +37,7 @@ static int put_blocks(struct head_weights *w, const struct tensor *t, struct buf
     return put_table(w, t, data, &layer->dense_table, err);
 }
 
-/* v may be a separate matrix. */
+/* Sets the matrix of q, k and v; v may be a separate matrix. */
 static void put_qkv(struct layer_weights *layer, const struct tensor *t, struct buffer data)
 {
     layer->qkv = matrix_of(t, data);

@@ -56,7 +56,7 @@ struct by_drafter {
     double us[DRAFTERS_MAX], catch_up_us[DRAFTERS_MAX];
 };
 
-/* Element 0 of arrays by node belongs to the root, which no drafter proposed. */
+/* Sets the drafters' arrays. Element 0 of arrays by node belongs to the root, which no drafter proposed. */
 static void put_drafters(struct decode_iter *iter, const struct decode_iteration *iteration, struct by_drafter *room)
 {
     const struct draft_tree *tree = iteration->tree;

@@ -414,7 +414,7 @@ static void cascade_cost_chances(const struct policy *policy, int nodes, float *
         out[node] = (float)chance_of(c, &c->signal[node]);
 }
 
-/* There is one estimator for all drafters. */
+/* Returns the estimator for drafter 0, else NULL: there is one estimator for all drafters. */
 static struct estimator *cascade_cost_estimator(struct policy *policy, int drafter)
 {
     return drafter ? NULL : &((struct cascade_cost *)policy)->now->estimator;

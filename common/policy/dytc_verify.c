@@ -534,7 +534,7 @@ static void learn_branches(struct dytc_verify *d, const struct outcome *outcome)
     }
 }
 
-/* A token that another one follows does not end texts. */
+/* Follows the text by new tokens. A token that another token follows does not end texts. */
 static void follow_text(struct dytc_verify *d, const int32_t *token, int count)
 {
     for (int i = 0; i < count; i++) {

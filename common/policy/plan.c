@@ -16,7 +16,7 @@ struct search {
     struct plan best;
 };
 
-/* fmax, which compilers do not expand because of NaN. */
+/* Returns fmax(a, b); compilers do not expand fmax because of NaN. */
 static inline double larger(double a, double b) { return a > b ? a : b; }
 
 static double chance_at(const struct plan_drafter *drafter, int depth)

@@ -37,7 +37,8 @@ struct plan {
 
 void plan_find(struct plan *out, const struct plan_setup *setup);
 
-/* Likewise, but faster: the result is the best plan only if its value exceeds `floor`; otherwise no plan's does. */
+/* Finds the best plan like plan_find, but faster: the result is the best plan only if its value exceeds `floor`; otherwise
+ * no plan's value does. */
 void plan_find_above(struct plan *out, const struct plan_setup *setup, double floor);
 
 /* Computes the value of a plan with given counts. */

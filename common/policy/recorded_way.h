@@ -41,7 +41,8 @@ int recorded_way_matches(const struct recorded_way *way);
  * must be the text's own. */
 bool recorded_way_find(const struct recorded_way *way, int on, struct recorded_node *out);
 
-/* The fallback for a way that is not recorded: the root of the position as many tokens later in the text. */
+/* Returns the fallback for a way that is not recorded: the recorded root as many positions later in the text as the way is
+ * long. */
 struct recorded_node recorded_way_guess(const struct recorded_way *way);
 
 /* Returns the child of token `above` that carries `token` in a recorded draft, or with token -1 the first child; 0: none. */

@@ -66,7 +66,7 @@ static int dynamic_open(struct shape **out, struct spec *spec, struct err *err)
     return 0;
 }
 
-/* A token without a probability has probability 0. */
+/* Sets the values of nodes. A token without a probability has probability 0. */
 static void set_values(struct dynamic *dynamic, const struct draft_tree *tree)
 {
     for (int node = 0; node < tree->nodes; node++) {

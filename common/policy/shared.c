@@ -161,7 +161,7 @@ int shared_room(const struct shared_cost *cost, int max)
     return room < max ? room : max;
 }
 
-/* The growth of a shared forward by the experts of all texts is known; the growth by rows is measured. */
+/* Observes a shared forward: its growth by the experts of all texts is known, its growth by rows is measured. */
 static void observe_shared(struct shared_cost *cost, const struct outcome *outcome, double seconds)
 {
     const double experts = (double)outcome->shared_experts / outcome->moe_layers / union_of(&cost->experts, 1) - 1;

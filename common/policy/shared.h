@@ -41,9 +41,9 @@ struct shared_cost {
     struct shared_load load;
 };
 
-/* file: a cost table; NULL: costs follow from the experts that `tokens` tokens are predicted to load. dense: the expected
- * steepness for a model without experts (predict/cost_model.h). like: of another policy, whose cost model is shared; NULL:
- * none. */
+/* Initialises the cost. file: a cost table; NULL: costs follow from the experts that `tokens` tokens are predicted to load.
+ * dense: the expected steepness for a model without experts (predict/cost_model.h). like: the cost of another policy, whose
+ * cost model is shared; NULL: none. */
 int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
                      const struct shared_cost *like, struct err *err);
 void shared_cost_free(struct shared_cost *cost);

@@ -68,7 +68,7 @@ static void project(const struct cost_model *model, const double slope[COST_STAT
     }
 }
 
-/* The level follows from the first observation. It is as uncertain as the cost of a row, the least known state. */
+/* Sets the level from the first observation. The level is as uncertain as the cost of a row, the least known state. */
 static void begin(struct cost_model *model, double by_rows, double level)
 {
     const double variance = model->covariance[COST_ROWS][COST_ROWS];

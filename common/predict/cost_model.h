@@ -32,11 +32,11 @@ struct cost_model {
     double max;                         /* upper limit of the variance of the steepness */
 };
 
-/* uncertainty: standard deviation of the logarithm of the steepness (its first value: `steepness`). */
+/* Initialises a model. uncertainty: standard deviation of the logarithm of the steepness, which begins as `steepness`. */
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty);
 
-/* deviation: standard deviation of the bend at M = 2. falls: the bend may fall, because the growth may be wrong in both
- * directions. Must be called before any observation. */
+/* Enables the bend. deviation: standard deviation of the bend at M = 2. falls: the bend may fall, because the growth may be
+ * wrong in both directions. Must be called before any observation. */
 void cost_model_let_bend(struct cost_model *model, double deviation, bool falls);
 
 void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds);

@@ -219,7 +219,7 @@ static void table_expect(struct forecast *forecast, int layer, const struct fore
     }
 }
 
-/* Without memory a token has no row, and is treated as one never seen. */
+/* Counts the experts of each token id. Without memory a token has no row, and is treated as one never seen. */
 static void table_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
 {
     struct counting *c = (struct counting *)forecast;

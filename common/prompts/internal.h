@@ -74,7 +74,7 @@ json_t *prompts_new_chat(const struct prompts *p, struct err *err);
 /* Appends the ids under `key` of an object. */
 int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err);
 
-/* Text, tokens and mask of a text with its answers (PROMPTS_ANSWERED). */
+/* Makes text, tokens and mask of a text with its answers (PROMPTS_ANSWERED). */
 int prompt_next_answer(const struct prompts *p, struct prompt *prompt, struct err *err);
 int prompt_answered(const struct prompts *p, struct prompt *prompt, const struct prompt_given *given, struct err *err);
 

@@ -7,7 +7,7 @@
 #include "common/model/model_index.h"
 #include "common/stream/frame.h"
 
-/* Header of safetensors: its length in eight bytes, then JSON. */
+/* Returns whether bytes begin with a header of safetensors: its length in eight bytes, then JSON. */
 static bool is_safetensors(const uint8_t *bytes, size_t count)
 {
     return count > 10 && bytes[5] == 0 && bytes[6] == 0 && bytes[7] == 0 && bytes[8] == '{' && bytes[9] == '"';

@@ -276,7 +276,7 @@ static int use_text(const struct prompts *p, struct prompt *prompt, const char *
     return prompts_add_message(prompt->messages, "user", text, bytes, err) || prompts_use_chat(p, prompt, err) ? -1 : 0;
 }
 
-/* A conversation without its recorded answers: the messages before each answer are sent in turn. */
+/* Makes a conversation without its recorded answers: the messages before each answer are sent in turn. */
 static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
     size_t next, count = json_array_size(messages);
@@ -498,7 +498,7 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     return rc;
 }
 
-/* Remedy for a text that is read as JSON lines. */
+/* Returns the remedy for a text that is read as JSON lines. */
 static const char *remedy_of(const struct prompts *p)
 {
     return p->line.standard ? "--whole takes standard input as text"

@@ -91,7 +91,7 @@ void unpack_close(struct unpack **unpack)
     mem_free(unpack);
 }
 
-/* Opened on the first read: a pipe may deliver its bytes late. */
+/* Opens the archive on the first read, because a pipe may deliver its bytes late. */
 static int begin(struct unpack *unpack, struct err *err)
 {
     struct archive_entry *entry;

@@ -15,7 +15,7 @@ typedef int unpack_source(void *context, void *data, size_t room, size_t *got, s
 /* Returns whether compressed data begins like this. *more: too few bytes to decide. */
 bool unpack_begins(const void *bytes, size_t count, bool *more);
 
-/* first: bytes already read from the source, at most 64 KiB; they are copied. */
+/* Opens a reader of compressed data. first: bytes already read from the source, at most 64 KiB; they are copied. */
 int unpack_open(struct unpack **out, const void *first, size_t count, unpack_source *source, void *context, struct err *err);
 void unpack_close(struct unpack **unpack);
 

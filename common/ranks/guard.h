@@ -15,7 +15,7 @@
  * processes, and may be killed as above. Must be called at most once, before threads exist. */
 int guard_start(int rank, int size, bool ends_launcher, struct err *err);
 
-/* From here on the other processes print the name if this process dies. */
+/* Announces to the guard that from now on the other processes print the name if this process dies. */
 void guard_met(void);
 
 /* Returns when a process started, in the system's count; 0: there is none, or it has ended and its parent has not collected

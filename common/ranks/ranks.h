@@ -43,16 +43,17 @@ void ranks_leave(struct ranks *ranks, struct err *err);
 /* Exchanges the status only. *asked, if not NULL: whether any process requests a stop. */
 int ranks_agree(struct ranks *ranks, bool asks, bool *asked, struct err *err);
 
-/* The same, and fails in all processes unless `fingerprint`, which describes the caller's next work, is equal in all. */
+/* Exchanges the status like ranks_agree, and fails in all processes unless `fingerprint`, which describes the caller's next
+ * work, is equal in all. */
 int ranks_agree_on(struct ranks *ranks, uint64_t fingerprint, bool asks, bool *asked, struct err *err);
 
 /* Copies the bytes of process 0 to all processes. */
 int ranks_broadcast(struct ranks *ranks, void *data, size_t bytes, struct err *err);
-/* All-gather: each process contributes its part of an array of bytes; afterwards each has the whole array. */
+/* Shares an array (all-gather): each process contributes its part of an array of bytes; afterwards each has the whole array. */
 int ranks_share(struct ranks *ranks, void *data, const size_t *cut, struct err *err);
-/* The same without exchanging the status; must directly follow ranks_agree_on. */
+/* Shares an array without exchanging the status; must directly follow ranks_agree_on. */
 int ranks_share_agreed(struct ranks *ranks, void *data, const size_t *cut, struct err *err);
-/* Gather: the same, but only process 0 gets the whole array. */
+/* Collects an array (gather): like ranks_share, but only process 0 receives the whole array. */
 int ranks_collect(struct ranks *ranks, void *data, const size_t *cut, struct err *err);
 
 /* Sums of floats by parts. Each process gets the sum over its own part,

@@ -61,8 +61,8 @@ static int covered_note(struct text *out, const struct gathered *g, const void *
                        g->header->model.top_k, ((const struct coact_coverage *)record)->method);
 }
 
-/* Return the shares that any B experts keep if all are used equally: B / E of the mass, and (B choose k) / (E choose k) of the
- * tokens. */
+/* Returns the shares that any B experts keep if all are used equally: B / E of the mass, and (B choose k) / (E choose k) of
+ * the tokens. */
 static double mass_alike(const struct stream_model *model, double budget) { return budget / model->experts; }
 
 static double served_alike(const struct stream_model *model, double budget)
@@ -107,7 +107,7 @@ static int frequent_pairs(struct pair best[PAIRS_SHOWN], const struct coact_matr
     return held;
 }
 
-/* MoE-Spec eq. 9. NaN: each token selects one expert only. */
+/* Computes the concentration (MoE-Spec eq. 9). NaN: each token selects one expert only. */
 static double concentration(const struct stream_model *model, const struct coact_matrix *matrix, const struct pair *best,
                             int held)
 {

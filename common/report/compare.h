@@ -69,7 +69,7 @@ enum compare_verdict compare_judge(const struct stats_ratio *ratio, double high_
 int comparison_make(struct comparison *out, const struct measurements *all, double limit, struct err *err);
 void comparison_free(struct comparison *comparison);            /* *comparison is {0} afterwards */
 
-/* Append a table of the settings with the total verdict, or JSON lines. */
+/* Appends a table of the settings with the total verdict, or JSON lines. */
 int comparison_text(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err);
 int comparison_json(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err);
 

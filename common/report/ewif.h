@@ -21,12 +21,12 @@ enum ewif_cascade { EWIF_VERTICAL, EWIF_HORIZONTAL, EWIF_CASCADES };
 
 enum { EWIF_LENGTH = 8 };               /* longest length that is tried */
 
-/* Return the factor of a drafter alone, and of a cascade, with the given lengths. */
+/* Returns the factor of a drafter alone, and of a cascade, with the given lengths. */
 double ewif_alone(struct ewif_drafter drafter, int length);
 double ewif_of_cascade(enum ewif_cascade cascade, struct ewif_drafter upper, int length, struct ewif_drafter bottom,
                        int bottom_length);
 
-/* Return the factor with the best lengths: alone from 0 (no draft) on; in a cascade from 1 on, each of the two. */
+/* Returns the factor with the best lengths: alone from 0 (no draft) on; in a cascade from 1 on, each of the two. */
 double ewif_best_alone(struct ewif_drafter drafter);
 double ewif_best_cascade(enum ewif_cascade cascade, struct ewif_drafter upper, struct ewif_drafter bottom);
 

@@ -76,7 +76,7 @@ int figure_make(struct figure *out, const struct figure_setup *setup, const stru
                 const struct summary *summary, struct err *err);
 void figure_free(struct figure *figure);        /* *figure is {0} afterwards */
 
-/* Append the figure's tables in a form (CSV: only the first table), or its drawing. */
+/* Appends the figure's tables in a form (CSV: only the first table), or its drawing. */
 int figure_write(const struct figure *figure, enum report_form form, struct text *out, struct err *err);
 int figure_svg(const struct figure *figure, struct text *out, struct err *err);
 

@@ -20,7 +20,7 @@ enum grade_rule grade_choice_rule(const char *expected);
 /* Returns the range of a text, up to *stop, in which its number is searched. *first: the first number counts, not the last. */
 const char *grade_number_range(const char *text, const char **stop, bool *first);
 
-/* Replace *out by the comparable contents of the last box (of the whole text if there is none), and by the chosen letter as
+/* Replaces *out by the comparable contents of the last box (of the whole text if there is none), and by the chosen letter as
  * a capital (nothing if the text chooses none). */
 int grade_put_boxed(struct text *out, const char *text, struct err *err);
 int grade_put_letter(struct text *out, const char *text, struct err *err);

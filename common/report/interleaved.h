@@ -54,7 +54,7 @@ int interleaved_add(struct interleaved *interleaved, const struct measurements *
 /* Returns whether no further round is needed: all settings have a verdict, or one of them is slower. */
 bool interleaved_decided(const struct interleaved *interleaved);
 
-/* Append a table of the settings with their verdicts, or JSON lines. */
+/* Appends a table of the settings with their verdicts, or JSON lines. */
 int interleaved_text(struct text *out, const struct interleaved *interleaved, struct err *err);
 int interleaved_json(struct text *out, const struct interleaved *interleaved, struct err *err);
 

@@ -5,7 +5,7 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 
-/* figure: SVG; body: HTML. */
+/* Writes the page. figure: SVG; body: HTML. */
 int page_write(struct text *out, const char *title, const struct text *figure, const struct text *body, struct err *err);
 
 #endif

@@ -37,8 +37,8 @@ void points_free(struct points *points);        /* *points is {0} afterwards */
 /* Adds a point to the series of this name, which is created if necessary. */
 int points_put(struct points_panel *panel, const char *name, double x, double y, struct err *err);
 
-/* Append a table for each panel: a row for each x, ascending, and a column for each series; one JSON line for each point, with
- * the members of `head` first; or the figure. */
+/* Appends a table for each panel: a row for each x, ascending, and a column for each series; one JSON line for each point,
+ * with the members of `head` first; or the figure. */
 int points_text(struct text *out, const struct points *points, bool markdown, struct err *err);
 int points_json(struct text *out, const struct points *points, json_t *head, struct err *err);
 int points_svg(struct text *out, const struct points *points, const char *title, const char *note, struct err *err);

@@ -20,7 +20,7 @@ static int array_of(const struct record_report *report, const struct record_kind
            array_measure(out->dtype, out->rank, out->shape, &out->count, &bytes, err) ? -1 : 0;
 }
 
-/* row: index of the row, in a table that spreads arrays over rows; -1: whole arrays. */
+/* Prints a field. row: index of the row, in a table that spreads arrays over rows; -1: whole arrays. */
 static int put_field(const struct record_report *report, const struct record_kind *kind, const struct field *field,
                      const void *body, int64_t row, struct err *err)
 {

@@ -63,8 +63,8 @@ static double resampled(const struct stats_pair *pairs, const struct stats_pair 
     return beside ? ratio_of(&sum) / ratio_of(&sum_beside) : ratio_of(&sum);
 }
 
-/* P(|T| > t) of Student's distribution: the finite series for whole degrees of freedom, Abramowitz and Stegun 26.7.3,
- * 26.7.4. */
+/* Computes P(|T| > t) of Student's distribution: the finite series for whole degrees of freedom, Abramowitz and Stegun
+ * 26.7.3, 26.7.4. */
 static double student_tails(double t, size_t freedom)
 {
     double angle = atan(t / sqrt((double)freedom)), square = cos(angle) * cos(angle), term, sum;

@@ -26,7 +26,7 @@
 
 enum { STATS_RESAMPLES = 10000 };
 
-/* Return the mean (NaN of no values), and a quantile, 0 <= share <= 1. */
+/* Returns the mean (NaN of no values), and a quantile, 0 <= share <= 1. */
 double stats_mean(const double *values, size_t count);
 double stats_quantile(double *values, size_t count, double share);      /* sorts the values in place */
 

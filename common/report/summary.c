@@ -497,8 +497,8 @@ static void summarise_drafters(const struct work *work, struct summary_row *row)
     }
 }
 
-/* With bound = 1 - TV (total variation), bound / (2 - bound) = (1 - TV) / (1 + TV), the minimum acceptance rate with common
- * noise. */
+/* Summarises tried tokens and their bounds. With bound = 1 - TV (total variation), bound / (2 - bound) = (1 - TV) / (1 +
+ * TV), the minimum acceptance rate with common noise. */
 static void summarise_trials(const struct work *work, struct summary_row *row)
 {
     struct step_cursor at = {0};

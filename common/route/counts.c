@@ -85,7 +85,7 @@ static int add_selected(struct route_counts *counts, const struct route_tokens *
     return 0;
 }
 
-/* A record's mass is at most one per token and layer, plus a tolerance for rounding. */
+/* Adds a record's mass, which is at most one per token and layer, plus a tolerance for rounding. */
 static int add_mass(struct route_counts *counts, const double *mass, int tokens, struct err *err)
 {
     size_t cells = (size_t)counts->moe_layers * (size_t)counts->experts;

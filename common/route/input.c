@@ -61,7 +61,7 @@ static int consume(const struct route_input *input, const struct route_consumer 
     return 0;
 }
 
-/* The first stream determines the model; the others must be of the same model. */
+/* Checks the model of a stream: the first stream determines the model; the others must be of the same model. */
 static int accept_model(const struct route_input *input, const struct route_consumer *consumer, struct reader *in, bool first,
                         struct header *header, struct text *note, struct err *err)
 {

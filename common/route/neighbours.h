@@ -29,7 +29,7 @@ struct neighbour_width {
     double common, common_alike, common_independent;
 };
 
-/* The figures of one layer, by an analysis of these two classes. */
+/* Computes the figures of one layer, from an analysis of these two classes. */
 void neighbours_layer(const struct analysis *analysis, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS]);
 
 #endif

@@ -21,7 +21,7 @@ static inline void count_pairs(uint32_t *restrict count, size_t wide, const int1
         }
 }
 
-/* Common numbers of slots are constants, so that the compiler unrolls the loops. */
+/* Counts the pairs of tokens. Common numbers of slots are constants, so that the compiler unrolls the loops. */
 static void count_tokens(void *context, int layer, const int16_t *slot, int tokens)
 {
     const struct block *block = context;

@@ -26,7 +26,8 @@ double speculation_tokens(int draft_length, double acceptance);         /* token
 double speculation_limit(double acceptance);                            /* limit of tokens per iteration (eq. 18); acceptance
                                                                          * 1: infinite */
 
-/* eq. 15: seconds per token. all: seconds of a forward that loads all experts (Z); share: share of the experts (a, b). */
+/* Computes seconds per token (eq. 15). all: seconds of a forward that loads all experts (Z); share: share of the experts (a,
+ * b). */
 double speculation_drafted(double all, double share, double draft, int draft_length, double acceptance);
 double speculation_undrafted(double all, double share);
 

@@ -130,7 +130,8 @@ void synthesis_draw(struct synthesis *s, int16_t *expert, const int16_t *before)
     draw_layers(s, expert, before, s->setup.layers);
 }
 
-/* The results of a trial: the share of the first `first` ranks, and the share of experts that neighbours have in common. */
+/* Runs a trial. Its results are the share of the first `first` ranks, and the share of experts that neighbours have in
+ * common. */
 static void try_out(struct synthesis *s, int first, double *takes, double *shares, int16_t *expert)
 {
     int layers = s->setup.layers < TRIAL_LAYERS ? s->setup.layers : TRIAL_LAYERS, slots = layers * s->setup.top_k;

@@ -290,7 +290,7 @@ const uint8_t *windows_map(const struct analysis *analysis, int layer, int width
     return w->map + ((size_t)which * (size_t)w->moe_layers + (size_t)layer) * (size_t)w->experts * (size_t)w->experts;
 }
 
-/* MoE-SpAc eq. 13 to 18, for drafts of 1 to max - 1 tokens. */
+/* Writes MoE-SpAc eq. 13 to 18, for drafts of 1 to max - 1 tokens. */
 static int put_reuse(const struct analysis *analysis, record_put *put, void *context, struct err *err)
 {
     const struct windows *w = windows_of(analysis);

@@ -19,7 +19,7 @@ void sampler_close(struct sampler **sampler);
 
 /* Begins the texts of this prompt and counts its repetitions. sample: 0, 1, ... distinguishes samples of one prompt. */
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err);
-/* The same, but the sampler `counts` counts the repetitions; its own text continues. */
+/* Begins a text like sampler_begin, but the sampler `counts` counts the repetitions; its own text continues. */
 int sampler_begin_by(struct sampler *sampler, struct sampler *counts, const int32_t *prompt, int count, int sample,
                      struct err *err);
 /* Begins the text of a prompt that continues the last one, with the repetition and sample of the last one. */

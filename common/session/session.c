@@ -31,7 +31,7 @@ static int open_tokenizer(struct session *session, struct err *err)
     return 0;
 }
 
-/* Special tokens by the names that templates use. */
+/* Makes the object of special tokens, by the names that templates use. */
 static int make_trusted(struct session *session, struct err *err)
 {
     const struct hparams *shape = model_hparams(session->model);
@@ -212,7 +212,7 @@ static int open_model(struct session *session, const struct session_options *opt
     return model_open_dense(&session->model, options->model, err);
 }
 
-/* Device ref computes with one thread, in plain C. */
+/* Notes that device ref ignores an option, because it computes with one thread, in plain C. */
 static int note_reference(struct session *session, const struct session_options *options, struct err *err)
 {
     const char *name = options->threads > 1 ? "threads" : options->isa ? "isa" : options->pin ? "pin" : NULL;

@@ -114,7 +114,7 @@ int session_check_model(const struct session_options *options, const struct stri
 /* Checks --shard as far as it can be checked before the model is opened. */
 int session_check_shard(const struct session_prompts *prompts, const struct strings *files, struct err *err);
 
-/* rows: maximum per forward; logit_rows: maximum rows with logits. 0, 0: as many as decoding needs. */
+/* Opens a session. rows: maximum per forward; logit_rows: maximum rows with logits. 0, 0: as many as decoding needs. */
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 

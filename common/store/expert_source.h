@@ -123,7 +123,7 @@ struct expert_source {
     const struct expert_source_class *class;
 };
 
-/* Open a mapped source, and an uploaded source. Model and device must outlive the source. */
+/* Opens a mapped source, and an uploaded source. Model and device must outlive the source. */
 int expert_source_mapped(struct expert_source **out, const struct model *model, struct device *device, struct err *err);
 int expert_source_uploaded(struct expert_source **out, const struct model *model, struct device *device, struct err *err);
 /* Opens the one of these two that fits the device. */
@@ -133,7 +133,7 @@ int expert_source_cached(struct expert_source **out, const struct model *model, 
                          const struct expert_cache *setup, struct err *err);
 void expert_source_close(struct expert_source **source);
 
-/* Call the method of the class; no-ops if it is NULL. */
+/* Calls the method of the class; no-op if the method is NULL. */
 void expert_source_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text);
 int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
                            struct err *err);

@@ -94,7 +94,7 @@ void schedule_free(struct schedule *schedule);
  * is decoded. */
 int schedule_first(struct schedule *schedule, struct err *err);
 
-/* The following work as the methods of struct expert_source_class. */
+/* The following functions work like the methods of struct expert_source_class. */
 void schedule_begin(struct schedule *schedule, int tokens, enum expert_forward forward, bool text);
 int schedule_prefetch(struct schedule *schedule, int layer, const int32_t *expert, const int32_t *tokens, int count,
                       struct err *err);

@@ -34,7 +34,7 @@ int staging_next(struct staging *staging, bool wait, int *buffer, struct err *er
 
 bool staging_has(const struct staging *staging, int slot);        /* Returns whether the last copy to the slot was collected. */
 
-/* Enclose the operations on the device's queue that read the slot. */
+/* Must be called before (use) and after (release) the operations on the device's queue that read the slot. */
 void staging_use(struct staging *staging, int slot);
 void staging_release(struct staging *staging, int slot);
 

@@ -50,7 +50,7 @@ int reader_next(struct reader *reader, const struct record **record, struct err 
  * the reader is closed. */
 const char *reader_abort_message(const struct reader *reader);
 
-/* Return the number of records by type, of bytes, and the digest, of what was read so far. */
+/* Returns the number of records by type, of bytes, and the digest, of all bytes read so far. */
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);
 struct digest128 reader_digest(const struct reader *reader);   /* of a complete stream: without its last 16 bytes */

@@ -50,7 +50,7 @@ struct record {
 /* Indexes the map at payload..payload_end in record->entries; duplicate keys are an error. */
 int record_index(struct record *record, struct err *err);
 
-/* Read the value of one key. */
+/* Reads the value of one key. */
 int record_int(const struct record *record, const char *key, int64_t *out, struct err *err);
 int record_uint(const struct record *record, const char *key, uint64_t *out, struct err *err);
 int record_real(const struct record *record, const char *key, double *out, struct err *err);   /* accepts integers, too */
@@ -59,7 +59,7 @@ int record_flag(const struct record *record, const char *key, bool *out, struct 
 int record_text(const struct record *record, const char *key, const char **out, struct err *err);
 int record_map(const struct record *record, const char *key, struct record *out, struct err *err);
 
-/* Read any array, or one of this dtype and shape; elements are aligned for their type. */
+/* Reads any array, or one of this dtype and shape; elements are aligned for their type. */
 int record_array_any(const struct record *record, const char *key, struct array *out, struct err *err);
 int record_array(const struct record *record, const char *key, enum dtype dtype, int rank, const uint64_t *shape,
                  const void **out, struct err *err);

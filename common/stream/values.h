@@ -24,7 +24,7 @@ struct values {
     struct value items[VALUES_MAX];
 };
 
-/* Set the value of a key, replacing an earlier one; sets `overflow` if it does not fit. */
+/* Sets the value of a key, replacing an earlier one; sets `overflow` if it does not fit. */
 void values_int(struct values *values, const char *key, int64_t value);
 void values_real(struct values *values, const char *key, double value);
 void values_text(struct values *values, const char *key, const char *value);

@@ -73,7 +73,7 @@ static int method_replace(struct render *r, const struct value *self, const stru
     return text_replace(r, self->as.string, from, to, max, out);
 }
 
-/* startswith and endswith take a string or a list of them. */
+/* Implements startswith and endswith, with a string or a list of strings. */
 static int affix(struct render *r, const struct value *self, const struct args *args, bool at_end, struct value *out)
 {
     const struct string *s = self->as.string;

@@ -165,7 +165,7 @@ static struct node *parse_macro(struct parser *p)
     return node->a && !token_expect(p, "endmacro") ? node : NULL;
 }
 
-/* The generation tag marks the model's turns for training; it is replaced by its body. */
+/* Parses the generation tag, which marks the model's turns for training; the tag is replaced by its body. */
 static struct node *parse_generation(struct parser *p)
 {
     static const char *const ends[] = { "endgeneration", NULL };

@@ -6,7 +6,7 @@
 
 #include "common/base/utf8.h"
 
-/* White space as defined by Python's str.isspace. */
+/* Returns whether a character is white space as defined by Python's str.isspace. */
 static bool is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||

@@ -7,10 +7,10 @@
 enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE };
 int text_case(struct render *r, const struct string *s, enum text_case to, struct value *out);
 
-/* set: characters to strip (a Python str); NULL: white space. */
+/* Strips characters. set: characters to strip (a Python str); NULL: white space. */
 int text_strip(struct render *r, const struct string *s, const struct string *set, bool left, bool right, struct value *out);
 
-/* separator NULL: splits at runs of white space, without empty parts. max < 0: no limit. */
+/* Splits a string. separator NULL: at runs of white space, without empty parts. max < 0: no limit. */
 int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t max, struct value *out);
 
 /* Returns the end of the line of a Python str that begins at `begin`; *next: the begin of the next line. Lines end with \n,

@@ -235,7 +235,7 @@ size_t json_bytes(const json_t *json)
     return bytes;
 }
 
-/* Role names that templates put into special tokens. */
+/* Returns whether a text is a role name that templates put into special tokens. */
 static bool is_role(const json_t *json)
 {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", "ipython" };

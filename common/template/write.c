@@ -6,7 +6,7 @@
 #include "common/base/utf8.h"
 #include "common/template/internal.h"
 
-/* Python's repr of a float: the shortest digits that read back as the same number. */
+/* Writes a float like Python's repr: the shortest digits that read back as the same number. */
 static void format_real(double real, char out[64])
 {
     if (isnan(real) || isinf(real)) {

@@ -56,8 +56,8 @@ const struct device_ops *device_ops(const struct device *device);
  * products. */
 const struct learn_ops *device_learn(const struct device *device);
 
-/* Allocate and free memory, 64-byte aligned, contents undefined. device_free accepts a buffer of address 0 and sets the address
- * to 0. */
+/* Allocates and frees memory, 64-byte aligned, contents undefined. device_free accepts a buffer of address 0 and sets the
+ * address to 0. */
 int device_alloc(struct device *device, size_t bytes, struct buffer *out, struct err *err);
 void device_free(struct device *device, struct buffer *buffer);
 
@@ -68,8 +68,8 @@ int64_t device_memory_left(struct device *device);
  * info.host_memory. */
 struct buffer device_map(struct device *device, const void *data, size_t bytes);
 
-/* The queue of the device. Copies run in its order. `upload` has read `data` when it returns; `download` has written `data`
- * only after queue_wait. */
+/* Returns the queue of the device. Copies run in its order. `upload` has read `data` when it returns; `download` has written
+ * `data` only after queue_wait. */
 struct queue *device_queue(struct device *device);
 void queue_upload(struct device *device, struct buffer to, const void *data, size_t bytes);
 void queue_download(struct device *device, void *data, struct buffer from, size_t bytes);

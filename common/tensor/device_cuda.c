@@ -209,8 +209,8 @@ static int cuda_loop_start(struct loop **out, struct device *device, const struc
     return 0;
 }
 
-/* If the device was idle before the ring was found empty, no record is pending and the device is started. It is started only
- * once per record, because a started device must write one. */
+/* Waits for the next record. If the device was idle before the ring was found empty, no record is pending and the device is
+ * started. It is started only once per record, because a started device must write one. */
 static int cuda_loop_drain(struct loop *base, const void **record, struct err *err)
 {
     struct repeated *loop = (struct repeated *)base;

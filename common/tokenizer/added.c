@@ -103,15 +103,15 @@ int32_t added_longest(const struct added_trie *trie, const char *text, size_t at
     return found;
 }
 
-/* White_Space of Unicode. */
+/* Returns whether a character has the property White_Space of Unicode. */
 bool is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
            c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/* \w of Rust's regex: Alphabetic, marks, decimal digits, connectors, joiners. Circled and squared letters are Alphabetic though
- * their category is So. */
+/* Returns whether a character matches \w of Rust's regex: Alphabetic, marks, decimal digits, connectors, joiners. Circled
+ * and squared letters are Alphabetic though their category is So. */
 static bool is_word(uint32_t c)
 {
     if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||

@@ -122,7 +122,7 @@ int32_t bpe_find_own(const struct bpe *bpe, const char *content, size_t bytes)
     return id >= 0 && bpe->entries[id].added ? -1 : id;
 }
 
-/* Finalizer of MurmurHash3: spreads two small ids over all bits. */
+/* Spreads two small ids over all bits (the finalizer of MurmurHash3). */
 static uint64_t spread(uint64_t key)
 {
     key = (key ^ key >> 33) * 0xFF51AFD7ED558CCDu;

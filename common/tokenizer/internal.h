@@ -63,7 +63,7 @@ struct bpe {
     int32_t byte_ids[256];             /* <0xNN>, -1 where missing */
 };
 
-/* entries: the number that the file claims; limits ids to a multiple of it. */
+/* Begins a vocabulary. entries: the number that the file claims; limits ids to a multiple of it. */
 int bpe_start(struct bpe *bpe, size_t entries, struct err *err);
 int bpe_add(struct bpe *bpe, const char *content, size_t bytes, int64_t id, struct err *err);
 int bpe_index(struct bpe *bpe, struct err *err);                       /* must be called after the last bpe_add */

@@ -432,7 +432,8 @@ static int load_sentence(struct tokenizer *t, const uint8_t *data, size_t bytes,
     return s->bos >= 0 ? tokens_put(&t->before, s->bos, err) : 0;
 }
 
-/* A protobuf message begins with the tag of its first piece, which is a line feed; JSON begins with a brace. */
+/* Returns whether data is JSON, which begins with a brace. A protobuf message begins with the tag of its first piece, which
+ * is a line feed. */
 static bool is_json(const char *data, size_t bytes)
 {
     size_t at = 0;

@@ -12,7 +12,7 @@ static int put_byte(struct text *out, int byte, struct err *err)
                        letter, byte);
 }
 
-/* Word 0 is " ba"; words of one syllable come first, then all of two, and so on. */
+/* Appends a word. Word 0 is " ba"; words of one syllable come first, then all of two, and so on. */
 static int put_word(struct text *out, int number, struct err *err)
 {
     static const char consonants[] = "bdfghjklmnprst", vowels[] = "aeiou";

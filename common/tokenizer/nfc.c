@@ -49,7 +49,7 @@ static int mark_order(const void *left, const void *right)
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
-/* Canonical ordering: each run of characters with a combining class is sorted by it, stably. */
+/* Orders marks canonically: sorts each run of characters with a combining class by this class, stably. */
 static int reorder(struct nfc *nfc, struct err *err)
 {
     for (size_t i = 0; i < nfc->n; i++) {

@@ -28,7 +28,8 @@ static int put_same(struct passage in, size_t begin, size_t end, size_t *run, st
            origins_map(in.origins, run, begin, end, at, out->length, true, out_origins, err) ? -1 : 0;
 }
 
-/* An empty match of a pattern inserts content between two bytes; it gets the origin of the byte before. */
+/* Replaces matches. An empty match of a pattern inserts content between two bytes; the content has the origin of the byte
+ * before. */
 int normalize_replace(const struct normalizer_step *step, struct regex_scratch *scratch, struct passage in, struct text *out,
                       struct origins *out_origins, struct err *err)
 {

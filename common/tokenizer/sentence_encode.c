@@ -109,7 +109,7 @@ static int put_piece(const struct sentence *s, const struct bpe *bpe, int32_t id
     return 0;
 }
 
-/* Order in the heap: highest score first, then leftmost; a smaller number comes first. */
+/* Returns the order in the heap, where a smaller number comes first: highest score first, then leftmost. */
 static uint64_t order_of(float score, int32_t left)
 {
     uint32_t bits;

@@ -21,7 +21,8 @@ struct judged {
     struct buffer sum;          /* [1] f64 on the device: the sum over rows of weight * loss is added */
 };
 
-/* Smooth L1 loss, mean over the width: d^2 / 2 where |d| < 1, else |d| - 1/2; d = out - target. target: [..][out->width]. */
+/* Adds the smooth L1 loss, mean over the width: d^2 / 2 where |d| < 1, else |d| - 1/2; d = out - target. target:
+ * [..][out->width]. */
 int loss_smooth(struct tape *tape, const struct judged *judged, struct buffer target);
 
 /* Cross-entropy with the target's distribution: -sum_v softmax(p)_v log softmax(q)_v, with logits p = states head^T and q = out
@@ -35,11 +36,11 @@ struct soft_target {
     int words;
     struct variable *output;       /* [words][out->width] the output head that q is computed with; may be `head` */
 };
-/* judged: [count], at most 16 values. */
+/* Adds the cross-entropy with the target's distribution. judged: [count], at most 16 values. */
 int loss_soft(struct tape *tape, const struct soft_target *target, const struct judged *judged, int count);
 
-/* Cross-entropy with labels: -log softmax(out output^T + bias)_label, over all rows of `out`, each times `weight`. label: [rows
- * of out]; bias may be NULL. */
+/* Adds the cross-entropy with labels: -log softmax(out output^T + bias)_label, over all rows of `out`, each times `weight`.
+ * label: [rows of out]; bias may be NULL. */
 int loss_hard(struct tape *tape, struct variable *out, struct variable *output, struct variable *bias, const int32_t *label,
               float weight, struct buffer sum);
 

@@ -30,7 +30,7 @@ struct pass {
     struct buffer sums;                         /* [LOSS_PARTS_MAX] f64: one sum for each part of the loss */
 };
 
-/* Return a weight, NULL if the head has none of this role; an expert's weight. */
+/* Returns a weight, NULL if the head has none of this role; an expert's weight. */
 struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
 struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
 
@@ -39,7 +39,7 @@ struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enu
 struct variable *pass_embedding(const struct pass *pass, int shift);
 /* Returns the target's states after its final norm, without noise, which losses compare with. */
 struct buffer pass_judge(const struct pass *pass);
-/* Return the target's states that the head reads: head->state[number]; the states after the final norm. */
+/* Returns the target's states that the head reads: head->state[number]; the states after the final norm. */
 struct variable *pass_state(const struct pass *pass, int number);
 struct variable *pass_final(const struct pass *pass);
 /* Runs the head's own attention over x, with its output projection. Stores the rotated queries, keys and values of this step in
@@ -70,7 +70,7 @@ int pass_collect(const struct pass *pass);
 /* Returns the loss setup that uses the target's output head for both distributions. */
 struct soft_target pass_soft_target(const struct pass *pass);
 
-/* The networks. Each adds its parts and its *total. */
+/* The networks of all kinds. Each function adds its parts and its *total. */
 int network_joined(const struct pass *pass);       /* eagle1, jakiro, jakiro_star */
 int network_eagle3(const struct pass *pass);
 int network_kangaroo(const struct pass *pass);

@@ -10,17 +10,17 @@
 /* Wraps given data without a gradient: [rows][width] on the device; the caller owns it, and it must outlive the tape's step. */
 struct variable *op_constant(struct tape *tape, int rows, int width, struct buffer data);
 
-/* x W^T + bias: W [outputs][inputs], bias [1][outputs] or NULL. */
+/* Computes x W^T + bias: W [outputs][inputs], bias [1][outputs] or NULL. */
 struct variable *op_linear(struct tape *tape, struct variable *x, struct variable *weight, struct variable *bias);
 
 struct variable *op_add(struct tape *tape, struct variable *a, struct variable *b);
 /* Concatenates columns: [a; b; ..]. count: at most JOIN_MAX. */
 enum { JOIN_MAX = 66 };
 struct variable *op_join(struct tape *tape, struct variable *const *parts, int count);
-/* Row i of the result is row row[i] of x, or zeros if row[i] is -1. Copies `row`. */
+/* Selects rows: row i of the result is row row[i] of x, or zeros if row[i] is -1. Copies `row`. */
 struct variable *op_select(struct tape *tape, struct variable *x, const int *row, int rows);
 
-/* RMS norm: w x / sqrt(mean(x^2) + epsilon), w [1][width]. */
+/* Computes the RMS norm: w x / sqrt(mean(x^2) + epsilon), w [1][width]. */
 struct variable *op_norm(struct tape *tape, struct variable *x, struct variable *weight, float epsilon);
 
 struct variable *op_silu(struct tape *tape, struct variable *x);
@@ -41,8 +41,8 @@ struct mix_choice {
  * operations that follow. */
 struct mix_choice *mix_choose(struct tape *tape, const struct variable *router, int experts, int slots);
 
-/* u + the sum of the outputs of the first `used` experts of each row, each weighted by the softmax of the columns of `router`
- * from column `first` on (enum learn_mix in kernels/learn.h). expert[e]: [choice->count[e]][width]. */
+/* Computes u + the sum of the outputs of the first `used` experts of each row, each weighted by the softmax of the columns
+ * of `router` from column `first` on (enum learn_mix in kernels/learn.h). expert[e]: [choice->count[e]][width]. */
 struct variable *op_mix(struct tape *tape, enum learn_mix mix, struct variable *u, struct variable *router, int first, int used,
                         struct variable *const *expert, int experts, const struct mix_choice *choice);
 

@@ -59,7 +59,7 @@ static struct own own_of(const struct weights *w, const struct gradient_piece *p
     return own;
 }
 
-/* All-gather of a per-process array: `unit` bytes for each `of` floats of the weights. */
+/* Gathers a per-process array in all processes: `unit` bytes for each `of` floats of the weights. */
 static int share_units(const struct gradient_piece *piece, void *data, size_t unit, size_t of, struct err *err)
 {
     const int size = piece->ranks ? ranks_size(piece->ranks) : 1;

@@ -165,7 +165,7 @@ int share_gather(struct share *s, struct err *err)
     return rc;
 }
 
-/* Greedy: takes the longest text first and adds it to the part with the fewest tokens so far. */
+/* Balances greedily: takes the longest text first and adds it to the part with the fewest tokens so far. */
 void share_balance(const int32_t *tokens, int texts, int parts, int64_t *load, int *part)
 {
     for (int i = 0; i < texts; i++)

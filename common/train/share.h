@@ -28,11 +28,11 @@ struct share {
     int parts;                      /* number of parts in the current step */
 };
 
-/* ranks and weights must outlive the share. */
+/* Opens a share; ranks and weights must outlive the share. */
 int share_open(struct share **out, struct ranks *ranks, struct weights *weights, struct err *err);
 void share_close(struct share **share);
 
-/* All-gather of `each` bytes per process, in order of rank. */
+/* Gathers `each` bytes of every process in all processes, in order of rank. */
 int share_equal(struct share *share, void *data, size_t each, struct err *err);
 
 /* Exchanges the token counts of all texts. Process r passes those of texts r, r + size, ... in tokens[text], and their divisors

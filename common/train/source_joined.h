@@ -4,8 +4,8 @@
 
 #include "common/train/batch.h"
 
-/* part: [count] sources that can be read in any order. The function takes ownership of them and zeroes the array's elements,
- * also on failure; the caller keeps the array. */
+/* Opens the source. part: [count] sources that can be read in any order. The function takes ownership of them and zeroes the
+ * array's elements, also on failure; the caller keeps the array. */
 int source_joined_open(struct train_source *out, struct train_source *part, int count, struct err *err);
 
 #endif

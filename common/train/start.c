@@ -79,7 +79,7 @@ static json_t *config_of(const struct start_options *o, const struct model *targ
 
 struct counted { int64_t count; int32_t id; };
 
-/* Descending by count, then ascending by id. */
+/* Compares by count, descending, then by id, ascending. */
 static int compare_counts(const void *a, const void *b)
 {
     const struct counted *x = a, *y = b;

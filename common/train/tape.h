@@ -47,12 +47,12 @@ struct queue *tape_queue(const struct tape *tape);
 
 /* Allocates a value with undefined data; if `wanted`, with a gradient of zeros. */
 struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted);
-/* Allocate undefined memory, 64-byte aligned, valid until the next tape_begin. On failure they return NULL, or an empty buffer,
- * and set the tape's error. */
+/* Allocates undefined memory, 64-byte aligned, valid until the next tape_begin. On failure these functions return NULL, or
+ * an empty buffer, and set the tape's error. */
 void *tape_memory(struct tape *tape, size_t count, size_t size);                /* on the host */
 struct buffer tape_buffer(struct tape *tape, size_t count, size_t size);        /* on the device */
-/* Return `data` on the device. tape_copy always copies. tape_constant maps `data` itself if the device uses host memory; then
- * the caller must keep it unchanged until the next tape_begin. */
+/* Returns `data` on the device. tape_copy always copies. tape_constant maps `data` itself if the device uses host memory;
+ * then the caller must keep it unchanged until the next tape_begin. */
 struct buffer tape_copy(struct tape *tape, const void *data, size_t count, size_t size);
 struct buffer tape_constant(struct tape *tape, const void *data, size_t count, size_t size);
 /* Waits for the queue and returns the contents of a buffer in host memory: the buffer itself if the device uses host memory,

@@ -58,10 +58,10 @@ int weights_start(struct weights *weights, const struct model *target, uint64_t 
 
 /* Copies the weights to a device, with gradients of zeros. May be called once; the device must outlive the weights. */
 int weights_place(struct weights *weights, struct device *device, struct err *err);
-/* Copy floats begin .. end - 1 of an array from the device to the host, and back. No-ops if the device uses host memory. */
+/* Copies floats begin .. end - 1 of an array from the device to the host, and back. No-op if the device uses host memory. */
 int weights_fetch(struct weights *weights, enum weights_part part, size_t begin, size_t end, struct err *err);
 int weights_send(struct weights *weights, enum weights_part part, size_t begin, size_t end, struct err *err);
-/* Copy all arrays that a checkpoint contains: weights and moments. */
+/* Copies all arrays that a checkpoint contains: weights and moments. */
 int weights_fetch_all(struct weights *weights, struct err *err);
 int weights_send_all(struct weights *weights, struct err *err);
 void weights_clear_gradients(struct weights *weights);

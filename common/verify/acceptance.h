@@ -45,10 +45,11 @@ struct acceptance_class {
     bool wants_proposals;               /* requires draft->proposal; other rules do not */
     bool wants_branches;                /* requires a proposal in the form of kernels/plain/branches.h */
     int (*open)(struct acceptance *acceptance, struct spec *spec, struct err *err);        /* NULL: no settings */
-    /* Like reject_walk: returns the number of accepted nodes, or -n if a logit for token n after the root is not finite. */
+    /* Applies the rule. Like reject_walk: returns the number of accepted nodes, or -n if a logit for token n after the root
+     * is not finite. */
     int (*accept)(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                   const struct sample_draw *draw, int32_t *path, int32_t *emitted);
-    /* The same without logits: from the tokens that the target chooses, choice[1 + draft->nodes], -1 where logits are not
+    /* Applies the rule without logits: to the tokens that the target chooses, choice[1 + draft->nodes], -1 if logits are not
      * finite. NULL: the rule needs logits. */
     int (*follow)(const struct reject_draft *draft, const int32_t *choice, int32_t *path, int32_t *emitted);
 };
@@ -70,7 +71,7 @@ void acceptance_close(struct acceptance **acceptance);
 int acceptance_accept(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                       const struct sample_draw *draw, int32_t *path, int32_t *emitted, struct err *err);
 
-/* The same from chosen tokens, by a rule with `follow`; position: of the root. */
+/* Applies a rule with `follow` to chosen tokens; position: position of the root. */
 int acceptance_follow(const struct acceptance *acceptance, const struct reject_draft *draft, const int32_t *choice,
                       int position, int32_t *path, int32_t *emitted, struct err *err);
 

@@ -2,7 +2,7 @@
 
 #include "common/verify/acceptance.h"
 
-/* At temperature 0, which the program does not support, accepts like the rejection rule. */
+/* Accepts like the program; at temperature 0, which the program does not support, like the rejection rule. */
 static int accept_jakiro_star(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                               const struct sample_draw *draw, int32_t *path, int32_t *emitted)
 {

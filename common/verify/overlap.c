@@ -24,7 +24,7 @@ void overlap_free(struct overlap *overlap)
     *overlap = (struct overlap){0};
 }
 
-/* A reviewer keeps the tokens that it drew itself. */
+/* Returns whether a node's token was drawn at random. A reviewer keeps the tokens that it drew itself. */
 static bool is_drawn(const struct draft_tree *tree, int node, const bool *draws)
 {
     return draws[tree->drafter[node]] || (tree->reviewer[node] >= 0 && draws[tree->reviewer[node]]);

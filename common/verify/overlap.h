@@ -22,7 +22,7 @@ struct overlap {
     float *of_row;                          /* [1 + nodes] the result */
 };
 
-/* nodes: of the largest draft. */
+/* Allocates the memory of a measurement. nodes: maximum nodes of a draft. */
 int overlap_init(struct overlap *overlap, const struct sample_filter *filter, int vocab, int nodes, struct err *err);
 void overlap_free(struct overlap *overlap);                     /* and back to {0} */
 

@@ -2,7 +2,8 @@
 
 #include "common/verify/acceptance.h"
 
-/* Both are probabilities: a threshold of 0 still rejects tokens that the filter removed, and a threshold of 1 rejects all. */
+/* Reads epsilon and delta. Both are probabilities: a threshold of 0 still rejects tokens that the filter removed, and a
+ * threshold of 1 rejects all. */
 static int open_typical(struct acceptance *acceptance, struct spec *spec, struct err *err)
 {
     return spec_float(spec, "epsilon", 0.09, 0, 1, &acceptance->epsilon, err) ||
