@@ -22,7 +22,8 @@
 
 /* Meaning of the layer ids in EAGLE-3's config.json. */
 enum layer_ids {
-    LAYER_IDS_AS_PUBLISHED,         /* before the layers if config.json has speculators_model_type, else after the layers */
+    LAYER_IDS_AS_PUBLISHED,         /* ids mean states before layers if config.json has speculators_model_type, else after
+                                     * layers */
     LAYER_IDS_OUTPUT,               /* id N: the state after layer N (SpecForge, NVIDIA) */
     LAYER_IDS_INPUT                 /* id N: the state before layer N (vLLM) */
 };
@@ -57,7 +58,7 @@ enum head_kind head_recognise(const struct head_request *request);
 int head_read(struct head_reading *out, const struct head_request *request, struct err *err);
 void head_reading_free(struct head_reading *reading);
 
-/* The programs by whose authors heads are published, and in which they run: the formats of head_publish. */
+/* The programs that published heads were made for: head_publish writes a head for one of these. */
 enum head_program {
     PROGRAM_NONE,
     PROGRAM_EAGLE,                  /* EAGLE-1, -2 and -3 in their authors' program */

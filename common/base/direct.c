@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 
-/* Some file systems accept the flag and refuse the reads. */
+/* Returns whether the file can be read with O_DIRECT: some file systems accept the flag and refuse the reads. */
 static bool reads_directly(int fd)
 {
     _Alignas(DIRECT_STEP) unsigned char page[DIRECT_STEP];

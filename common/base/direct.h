@@ -19,7 +19,7 @@ struct direct_file {
     bool direct;                     /* reads bypass the page cache */
 };
 
-/* Regular files only. direct_close accepts a zeroed struct that was never opened. */
+/* Opens a regular file. direct_close accepts a zeroed struct that was never opened. */
 int direct_open(struct direct_file *out, const char *path, struct err *err);
 void direct_close(struct direct_file *file);
 

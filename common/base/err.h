@@ -25,7 +25,7 @@ struct err {
     char text[1024];      /* one line, no newline at its end; control characters are escaped */
 };
 
-/* All return -1, so that `return err_set(...)` reads well. An error already set keeps its first text. */
+/* Set the error and return -1, so that `return err_set(...)` reads well. An error already set keeps its first text. */
 int err_set(struct err *err, enum err_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int err_errno(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* ERR_IO + strerror(errno) */
 int err_memory(struct err *err);

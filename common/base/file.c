@@ -208,8 +208,8 @@ void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes
         madvise((void *)(uintptr_t)(map->data + begin), (size_t)(offset + bytes - begin), MADV_DONTNEED);
 }
 
-/* Huge pages are read whole, so those that reach beyond the edges are not used. The addresses stay reserved until the map is
- * closed. */
+/* Unmaps whole pages. Huge pages are read whole, so those that reach beyond the edges are not used. The addresses stay
+ * reserved until the map is closed. */
 void file_map_leave_out(const struct file_map *map, uint64_t offset, uint64_t bytes)
 {
     enum { HUGE_PAGE = 2 << 20 };
@@ -363,7 +363,8 @@ static void remove_leftovers(const char *target)
     closedir(entries);
 }
 
-/* Another process that cleans up may have taken the lock first; then the name is removed, or is about to be. */
+/* Locks the temporary file. Returns false if a process that cleans up took the lock first: it has removed the name, or is
+ * about to. */
 static bool lock_named(struct output *out)
 {
     struct stat status;
@@ -515,7 +516,7 @@ int output_open_kept(struct output **address, const char *path, struct err *err)
 
 const char *output_left(const struct output *out) { return out->left; }
 
-/* The folder is synced so that the new name survives a crash; a file system that cannot do that is not an error. */
+/* Syncs the folder, so that the new name survives a crash; a file system that cannot do that is not an error. */
 static void sync_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -528,8 +529,8 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-/* A crash of the machine loses bytes that are not on the disk, and perhaps later ones. Syncing once a second bounds the loss
- * without waiting for the disk after each write. */
+/* Syncs the output, at most once a second. A crash of the machine loses bytes that are not on the disk, and perhaps later
+ * ones; syncing once a second bounds the loss without waiting for the disk after each write. */
 void output_keep(struct output *out)
 {
     if (out->slot < 0)
@@ -577,7 +578,7 @@ static int write_all(struct output *out, const uint8_t *data, size_t bytes, off_
     return 0;
 }
 
-/* A failed write is not retried. */
+/* Writes the buffered bytes. A failed write is not retried. */
 static int buffer_flush(struct output *out, struct err *err)
 {
     size_t used = out->used;

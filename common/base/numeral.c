@@ -13,7 +13,7 @@ void numeral_real(char out[NUMERAL_ROOM], double value, bool single)
     }
 }
 
-/* Below 1000 units with three digits or one decimal; 999.96 M is 1.0 B. */
+/* Formats a value of at least 1000 in the unit in which it is below 1000 after rounding: 999.96 M is 1.0 B. */
 static void put_scaled(char out[NUMERAL_ROOM], double value, const char *const *units, int decimals)
 {
     const double half = decimals == 1 ? 0.05 : 0.005;

@@ -7,7 +7,7 @@
 
 #ifdef MOE_STATIC
 
-/* dlopen of a static program needs the very C library that the program was linked with. */
+/* Fails in a static program, whose dlopen would need the very C library that the program was linked with. */
 void *plugin_load(const char *file, const char *remedy, struct err *err)
 {
     (void)remedy;

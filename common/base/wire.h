@@ -44,7 +44,7 @@ struct scan {
 
 enum scan_result { SCAN_BAD = -1, SCAN_MORE = 0, SCAN_WHOLE = 1 };
 
-/* SCAN_BAD with err set when the bytes cannot become an object within the limits. */
+/* Continues a scan. Returns SCAN_BAD with err set if the bytes cannot become an object within the limits. */
 enum scan_result scan_object(struct scan *scan, const uint8_t *data, size_t bytes, const struct wire_limits *limits,
                              struct err *err);
 

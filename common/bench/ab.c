@@ -186,7 +186,7 @@ static int run_build(const struct ab *ab, int side, int round, struct text *path
     return status ? refuse(ab, side, status, err) : 0;
 }
 
-/* A program that succeeds without writing anything is not moe-bench. */
+/* Reads the stream of a run. A program that succeeds without writing anything is not moe-bench. */
 static int read_stream(struct measurements *all, const char *path, struct err *err)
 {
     struct reader *in = NULL;

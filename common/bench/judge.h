@@ -6,7 +6,7 @@
 
 #include "common/base/err.h"
 
-/* input: standard input of the command, passed through an unnamed file in `folder`. seconds: see child.h. */
+/* Runs the command. input: its standard input, passed through an unnamed file in `folder`. seconds: see child.h. */
 int judge_ask(const char *command, const char *input, double seconds, const char *folder, bool *right, struct err *err);
 
 #endif

@@ -28,7 +28,7 @@ struct machine {
     int gpu_count;
 };
 
-/* root: prefix of /proc and /sys; "" for this machine. */
+/* Fills in the description. root: prefix of /proc and /sys; "" for this machine. */
 int machine_find(struct machine *out, const char *root, struct err *err);
 
 /* Write the description. measured: its bandwidth; speeds: those of products and its disk; NULL: not measured. The JSON line

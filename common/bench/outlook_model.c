@@ -77,7 +77,7 @@ bool outlook_multiplies(const struct outlook_bytes *bytes, int format)
 
 /* ---- config.json */
 
-/* The formats in which moe-convert would store a published checkpoint, by its config.json. */
+/* Computes the formats in which moe-convert would store a published checkpoint, from its config.json. */
 static int published_formats(const json_t *config, const char *path, struct synthetic_options *options, struct err *err)
 {
     const json_t *quantised = config_get(config, "quantization_config"), *text = config_get(config, "text_config");

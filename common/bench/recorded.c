@@ -210,8 +210,8 @@ static int child_with(const struct draft_tree *tree, int node, int32_t token)
     return -1;
 }
 
-/* The first recorded child of each node is the drafter's own choice. Follows it as long as the tree has it; then adds the
- * next choice. */
+/* Reviews a draft: follows the drafter's own choices, which are the first recorded children, as long as the tree has them;
+ * then adds the next choice. */
 static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
 {
     struct recorded_drafter *mine = (struct recorded_drafter *)drafter;

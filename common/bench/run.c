@@ -275,7 +275,7 @@ static void note_left(const struct bench *bench)
                      "reuse them", output, output);
 }
 
-/* All samples of the suite are already in the stream: compares them with the suite, but runs and writes nothing. */
+/* Ends a run whose samples are all in the stream already: compares them with the suite, but runs and writes nothing. */
 static int pass_finished(struct bench *bench, struct err *err)
 {
     const struct bench_setup *setup = bench->setup;

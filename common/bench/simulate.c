@@ -123,7 +123,8 @@ static void forecast_layer(struct run *r, const struct simulated_step *step, int
             cache_ask(r->cache, layer, draw_forecast(r, r->ahead[i], r->machine->recall_next), 1);
 }
 
-/* The draft phase processes the root and each token except the last; after each one it knows that token's routes. */
+/* Forecasts a token's routes for the verification. The draft phase processes the root and each token except the last; after
+ * each one it knows that token's routes. */
 static void forecast_token(struct run *r, const struct simulated_step *step, int token)
 {
     const struct simulated_routes *routes = r->routes;
@@ -135,7 +136,7 @@ static void forecast_token(struct run *r, const struct simulated_step *step, int
     }
 }
 
-/* A source that depends on routes alone forecasts the next forward, as in moe-decode --prefetch. */
+/* Forecasts the next forward by a source that depends on routes alone, as in moe-decode --prefetch. */
 static int ask_source(struct run *r, const struct simulated_step *step, int tokens, struct err *err)
 {
     const struct forecast_facts facts = {.token = r->routes->token + step->accepted, .tokens = tokens};
@@ -318,8 +319,8 @@ static int decide(struct run *r, int layer, int count, struct err *err)
     return 0;
 }
 
-/* Resident experts are held during the layer, so that inserting the missing ones cannot evict them. An expert in flight is a
- * hit only for the store. */
+/* Simulates one layer. Resident experts are held during the layer, so that inserting the missing ones cannot evict them. An
+ * expert in flight is a hit only for the store. */
 static int run_layer(struct run *r, const struct simulated_step *step, int layer, struct err *err)
 {
     note(r, LANE_FAST, layer, r->now, r->now + r->machine->layer_s);

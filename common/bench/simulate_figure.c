@@ -259,7 +259,8 @@ done:
 
 enum { LEVELS = 4, OFTEN = 65 };
 
-/* seen: [LEVELS + 1][OFTEN] number of experts by their level and by how often they were then needed. */
+/* Counts shares and needs of one layer. seen: [LEVELS + 1][OFTEN] number of experts by their level and by how often they
+ * were then needed. */
 static int shares_of_layer(const struct picture *p, int layer, struct balance_shares *shares, int64_t *seen, struct err *err)
 {
     struct watched w = {0};

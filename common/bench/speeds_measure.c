@@ -109,7 +109,8 @@ static int time_experts(struct bench *b, enum weight_format format, int rows, in
     return 0;
 }
 
-/* Row counts are interleaved; the median of each counts, as of a text's tokens. */
+/* Measures the products of one format. Row counts are interleaved; for each the median time is used, like the times of a
+ * text's tokens. */
 static int measure_format(struct bench *b, enum weight_format format, double limit, struct product_speed *out, struct err *err)
 {
     enum { COUNTS = sizeof row_counts / sizeof *row_counts, TRIALS_MIN = 5, TRIALS_MAX = 64 };

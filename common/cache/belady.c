@@ -76,7 +76,8 @@ static struct cache_value belady_value(const struct cache_policy *policy, int ke
     return (struct cache_value){-(int64_t)((const struct belady *)policy)->next[key], 0};
 }
 
-/* A prefetch, or an insertion that is optional, evicts only a resident whose next use is later than the new expert's. */
+/* Returns whether a resident may be evicted: by a prefetch or an optional insertion only if its next use is later than the
+ * new expert's. */
 static bool belady_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct belady *b = (const struct belady *)policy;

@@ -98,8 +98,8 @@ void cache_release(struct cache *cache, int slot);
  * Returns -1 if all slots are held, or if the policy keeps the experts of the others. */
 int cache_insert(struct cache *cache, int layer, int expert, enum cache_reason reason, int *victim);
 
-/* Until the next call, residents of this layer are evicted after those of all other layers, and never for a prefetch; -1: no
- * layer. In O(slots). */
+/* Protects a layer: until the next call, its residents are evicted after those of all other layers, and never for a
+ * prefetch; -1: no layer. In O(slots). */
 void cache_keep(struct cache *cache, int layer);
 
 /* Undoes an insertion whose read failed: the slot is empty again, and the counts exclude it. The slot must have
@@ -150,16 +150,16 @@ struct cache_policy_class {
     const char *settings;       /* settings that may follow the colon; NULL: none */
     bool replays;               /* the policy must know the future, so it works in replay only */
     int (*open)(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err);
-    /* may call cache_ask. NULL: no-op, as for all slots below */
+    /* Called by cache_open; may call cache_ask. NULL: no-op, as for all slots below. */
     void (*start)(struct cache_policy *policy, struct cache *cache);
     void (*begin)(struct cache_policy *policy);
-    /* true: the values of all experts have changed */
+    /* Begins a forward. Returns true if the values of all experts have changed. */
     bool (*step)(struct cache_policy *policy, int tokens, enum cache_forward forward);
     /* May call cache_ask. Values of this layer's experts may change here. */
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
     void (*asked)(struct cache_policy *policy, int key, int level);     /* an expert was requested, resident or not */
-    /* the expert got a slot, or its request found it resident; level: as in may_evict */
+    /* Called when the expert got a slot, or its request found it resident. level: as in may_evict. */
     void (*inserted)(struct cache_policy *policy, int key, int level);
     void (*released)(struct cache_policy *policy, int key);             /* the last hold ended; the expert's value may change */
     struct cache_value (*value)(const struct cache_policy *policy, int key);            /* value of a resident without a hold */

@@ -81,7 +81,7 @@ static void hot_want(struct cache_policy *policy, struct cache *cache, int layer
         hot->heat[layer * hot->experts + expert[i]] += hot->one;
 }
 
-/* The bit patterns of doubles >= 0 have the order of their values. */
+/* Returns the heat as an integer: the bit patterns of doubles >= 0 have the order of their values. */
 static struct cache_value hot_value(const struct cache_policy *policy, int key)
 {
     int64_t bits;
@@ -89,7 +89,8 @@ static struct cache_value hot_value(const struct cache_policy *policy, int key)
     return (struct cache_value){bits, 0};
 }
 
-/* A prefetch evicts only a less hot expert: else a hot set larger than the cache would keep evicting itself. */
+/* Returns whether a resident may be evicted: by a prefetch only if it is less hot, because a hot set larger than the cache
+ * would keep evicting itself. */
 static bool hot_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct hot *hot = (const struct hot *)policy;

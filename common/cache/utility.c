@@ -212,7 +212,8 @@ static struct cache_value utility_value(const struct cache_policy *policy, int k
     return (struct cache_value){u->tag[key], second};
 }
 
-/* On demand the lowest tag is evicted; for a prefetch only a cold resident, or one of a lower level than the request. */
+/* Returns whether a resident may be evicted: on demand always; by a prefetch only if it is cold, or (GIVES_LOWER) of a lower
+ * level than the request. */
 static bool utility_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct utility *u = (const struct utility *)policy;

@@ -35,7 +35,7 @@ struct utility_expert {
     double up, down;            /* boundaries; whole numbers under FLOOR */
 };
 
-/* Inline: it runs for each expert of each layer of each step. */
+/* Returns the new boundary after a change. Inline, because it runs for each expert of each layer of each step. */
 static inline double utility_boundary(const struct utility_rule *rule, double boundary, int change)
 {
     if (rule->boundaries == UTILITY_REAL)

@@ -33,7 +33,7 @@ uint64_t archive_input_packed(const struct archive_input *input, struct archive 
 /* Returns whether the input is not compressed at all. */
 bool archive_input_plain(const struct archive_input *input, struct archive *archive);
 
-/* Must be called after the last of `members` members. Reads a pipe to its end and checks that the archive is complete. */
+/* Reads a pipe to its end and checks that the archive is complete. Must be called after the last of `members` members. */
 int archive_input_check_end(struct archive_input *input, struct archive *archive, uint64_t members, struct err *err);
 
 /* Opens an unnamed file in the folder of `beside`, or in memory if `beside` is NULL. */

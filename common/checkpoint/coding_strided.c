@@ -4,7 +4,7 @@
 
 #include "common/base/mem.h"
 
-/* block[0]: stride between rows in elements; block[1]: between columns. One of the two is 1. */
+/* Reads rows of a matrix with strides in elements: block[0] between rows, block[1] between columns. One of the two is 1. */
 static int read_strided(const struct checkpoint *cp, const struct source_tensor *t, int64_t first, int64_t count,
                         struct source_reading *reading, float *values, struct err *err)
 {

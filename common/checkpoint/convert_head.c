@@ -92,7 +92,7 @@ static int compare_marks(const struct head_params *head, const struct checkpoint
     return rc;
 }
 
-/* Without data (headers only) no file is written, so any vocabulary map may replace the unknown one. */
+/* Marks the tensors of the map as used and makes an arbitrary map: without data (headers only) no file is written. */
 static int pass_over(struct head_params *head, struct source_tensor *offsets, struct source_tensor *marks, struct err *err)
 {
     if (marks)

@@ -16,7 +16,7 @@
 /* Returns the f16 at an address of any alignment. */
 static inline float gguf_half_at(const uint8_t *at) { return f16_to_f32((uint16_t)(at[0] | at[1] << 8)); }
 
-/* Each decodes one block to 256 floats. */
+/* Decode one block to 256 floats. */
 void gguf_decode_iq1_s(const uint8_t *block, float *values);
 void gguf_decode_iq1_m(const uint8_t *block, float *values);
 

@@ -230,7 +230,8 @@ static int check_order(const struct reader *r, const struct torch_member *m, str
                    "supported", order);
 }
 
-/* NAME is not known in advance: a data.pkl that is one folder deep determines it. Then the byte order is checked, if stored. */
+/* Reads the members of the zip form. NAME is not known in advance: a data.pkl that is one folder deep determines it. Then
+ * the byte order is checked, if stored. */
 static int read_zip(struct reader *r, uint8_t **data, struct err *err)
 {
     static const char pickle[] = "data.pkl", byteorder[] = "byteorder";

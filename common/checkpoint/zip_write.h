@@ -16,7 +16,7 @@ enum { ZIP_ALIGNMENT = 64 };
 
 struct zip_writer;
 
-/* large: numbers from this one on use the 64-bit forms; UINT32_MAX, or less in tests with small files. */
+/* Begins a zip file. large: numbers from this one on use the 64-bit forms; UINT32_MAX, or less in tests with small files. */
 int zip_open(struct zip_writer **out, struct output *file, uint32_t large, struct err *err);
 
 /* Begins the next member of exactly `bytes` bytes. Its name is ASCII. */

@@ -115,7 +115,8 @@ int claims_identity(const struct claims *claims, const char *name, const char *p
     return check_identity(claims, name, path, file, false, err);
 }
 
-/* A missing file can only be an input by mistake; once the output exists, the file would be both. */
+/* Fails if a missing input is also an output: the path can only be an input by mistake, and once the output exists, the file
+ * would be both. */
 static int check_missing(const struct claims *claims, const char *name, const char *path, bool resumed, struct err *err)
 {
     for (int i = 0; i < claims->count; i++)

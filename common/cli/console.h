@@ -28,7 +28,7 @@ void console_fault(const struct console *console, const struct err *err);   /* p
 void console_notes(const struct console *console, const struct text *notes);        /* prints each line as a note */
 void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Must be called before reading a file that an input names and no option does. Fails if the command writes that file. */
+/* Fails if the command writes this file. Must be called before reading a file that an input names and no option does. */
 int console_reads(const struct console *console, const char *name, const char *path, struct err *err);
 
 /* Starts a progress bar on stderr in the requested mode; none under -q. */

@@ -6,7 +6,8 @@ enum { LONGEST = 40 };          /* longer than any known name */
 
 static size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Optimal string alignment distance: the minimum number of letters to add, drop, change or swap with a neighbour. */
+/* Returns the optimal string alignment distance: the minimum number of letters to add, drop, change or swap with a
+ * neighbour. */
 static size_t distance(const char *a, const char *b)
 {
     size_t rows[3][LONGEST + 1], width = strlen(b);

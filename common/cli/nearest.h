@@ -9,8 +9,9 @@ struct nearest {
     size_t distance;
 };
 
-/* Start with {.word = ...}, offer every known word, read best. Near enough is a third of the letters wrong, at most:
- * letters missing, added, changed or two neighbours swapped. A known word that begins with the mistyped one counts too. */
+/* Offers a known word: start with {.word = ...}, offer every known word, read best. Near enough is a third of the letters
+ * wrong, at most: letters missing, added, changed or two neighbours swapped. A known word that begins with the mistyped one
+ * counts too. */
 void nearest_offer(struct nearest *nearest, const char *known);
 
 #endif

@@ -220,7 +220,8 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
     return 0;
 }
 
-/* `-ngl 9` parses as -n with a faulty value, but is more likely another program's option. */
+/* Replaces the error if the word is another program's option: `-ngl 9` parses as -n with a faulty value, but is more likely
+ * such an option. */
 static bool as_foreign(const struct walk *walk, const char *word, struct err *err)
 {
     struct err instead = {0};
@@ -276,7 +277,7 @@ static int take_words(struct walk *walk, struct err *err)
     return 0;
 }
 
-/* An extra word that names no existing file was likely meant for -o, as with cp and mv. */
+/* Refuses an extra word. If it names no existing file, it was likely meant for -o, as with cp and mv. */
 static int refuse_operand(const struct walk *walk, const char *word, struct err *err)
 {
     const struct opt *output = opt_find_letter(walk->subcommand, 'o');

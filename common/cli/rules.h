@@ -25,7 +25,7 @@ struct opt_rule {
 
 #define OPT_RULES_END {OPT_NO_RELATION, NULL, NULL, NULL}
 
-/* given: one flag per option of the subcommand's table. A choice of "none" counts as not given. */
+/* Fails if a rule is violated. given: one flag per option of the subcommand's table. A choice of "none" counts as not given. */
 int opt_check_rules(const struct subcommand *subcommand, const bool *given, struct err *err);
 
 #endif

@@ -140,7 +140,7 @@ done:
     return rc;
 }
 
-/* Without a subcommand, only options of the whole command are accepted. */
+/* Runs a command line that begins with an option: without a subcommand, only options of the whole command are accepted. */
 static int run_command(const struct command *command, int argc, char **argv, struct err *err)
 {
     const char *word = argv[1];

@@ -75,8 +75,8 @@ static void handle_bus(int number, siginfo_t *info, void *context)
     _exit(2);
 }
 
-/* SIGXFSZ: a file has reached the size limit. The write fails with EFBIG and is reported like a full disk. A handler and not
- * SIG_IGN, because child processes would inherit the latter. */
+/* Handles SIGXFSZ: a file has reached the size limit. The write fails with EFBIG and is reported like a full disk. A handler
+ * and not SIG_IGN, because child processes would inherit the latter. */
 static void ignore_signal(int number) { (void)number; }
 
 void signals_catch(const char *program)

@@ -166,7 +166,7 @@ static int append(struct err *err, const char *first, const char *second)
     return -1;
 }
 
-/* "static, cascade and off" */
+/* Writes a list of names: "static, cascade and off". */
 static int list_names(struct text *out, const char *const *names, int count, struct err *err)
 {
     for (int i = 0; i < count; i++)

@@ -755,7 +755,7 @@ void decoder_end(struct decoder *decoder, struct decode_result *out)
     *out = decoder->result;
 }
 
-/* If a stop interrupts a forward, texts end before this iteration. */
+/* Runs a step of each text. If a stop interrupts a forward, texts end before this iteration. */
 int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err)
 {
     int64_t before = 0, after = 0;

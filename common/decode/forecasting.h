@@ -11,8 +11,8 @@
 
 struct forecasting;
 
-/* *out is NULL if no forecast is requested, or no experts are cached. Learns from all tokens of the route streams that the
- * options name; appends notes on them to *note. draft_length: the longest draft. */
+/* Opens the forecasts that the options request; *out is NULL if there is none, or if no experts are cached. Learns from all
+ * tokens of the route streams that the options name; appends notes on them to *note. draft_length: the longest draft. */
 int forecasting_open(struct forecasting **out, const struct caching_options *options, const struct engine *engine,
                    int draft_length, struct text *note, struct err *err);
 void forecasting_close(struct forecasting **forecasting);

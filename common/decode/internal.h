@@ -103,8 +103,8 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
 /* Returns whether the device cannot run the iterations, and writes the reason to `why`. */
 bool decoder_obstacle(const struct decoder *decoder, char *why, size_t bytes);
 
-/* Riders, rows that drafters add for themselves (riders.c): append them after the draft's rows, and return their logits to
- * the drafters. */
+/* Append riders, rows that drafters add for themselves (riders.c), after the draft's rows, and return their logits to the
+ * drafters. */
 int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iteration, struct err *err);
 int decoder_return_riders(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err);
 

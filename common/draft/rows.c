@@ -328,7 +328,7 @@ static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree
     return last;
 }
 
-/* Callback for the logits of a row of the batch. */
+/* Receives the logits of a row of the batch (callback). */
 static int take_logits(void *context, int which, const float *const *logits, struct err *err)
 {
     struct draft_rows *rows = context;
@@ -342,7 +342,7 @@ static int take_logits(void *context, int which, const float *const *logits, str
     return 0;
 }
 
-/* Callback for the most likely tokens of a row of the batch, in place of its logits. */
+/* Receives the most likely tokens of a row of the batch, in place of its logits (callback). */
 static int take_best(void *context, int which, const struct draft_best *branch, int count, struct err *err)
 {
     struct draft_rows *rows = context;

@@ -231,7 +231,8 @@ static int compare_children(const void *a, const void *b)
     return left->order < right->order ? -1 : left->order > right->order;
 }
 
-/* Equally frequent children keep their order, youngest first, because `order` makes the sort stable. */
+/* Sorts all children by frequency. Equally frequent children keep their order, youngest first, because `order` makes the
+ * sort stable. */
 int suffix_tree_sort(struct suffix_tree *tree, struct err *err)
 {
     struct child *child = NULL;

@@ -192,13 +192,13 @@ struct forward {
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
                    struct err *err);
 
-/* One forward over the rows of several texts: weights are read once, and each row attends to its own sequence. batch[i] is of
- * sequence[i], all different, and out[i] receives the results of text i, bit-identical to those of engine_forward with text i
- * alone. The total of the rows, and of the rows with logits, must not exceed the engine's. All batches have forced experts, or
- * none has. Except for tokens, parents, logits, forced experts and the budgets of plans that rank by rows the batches must
- * request the same (engine_shares), and no part, reconstruction or plan by an oracle; other plans apply to each text's rows
- * separately. Rows cannot continue stopped nodes. On failure all sequences are unchanged, except for pending nodes with
- * batch.resume. */
+/* Runs one forward over the rows of several texts: weights are read once, and each row attends to its own sequence. batch[i]
+ * is of sequence[i], all different, and out[i] receives the results of text i, bit-identical to those of engine_forward with
+ * text i alone. The total of the rows, and of the rows with logits, must not exceed the engine's. All batches have forced
+ * experts, or none has. Except for tokens, parents, logits, forced experts and the budgets of plans that rank by rows the
+ * batches must request the same (engine_shares), and no part, reconstruction or plan by an oracle; other plans apply to each
+ * text's rows separately. Rows cannot continue stopped nodes. On failure all sequences are unchanged, except for pending
+ * nodes with batch.resume. */
 int engine_forward_texts(struct engine *engine, struct sequence *const *sequence, const struct batch *batch, int texts,
                          struct forward *out, struct err *err);
 bool engine_shares(const struct batch *one, const struct batch *other);
@@ -225,9 +225,9 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
                   const struct batch *options, engine_piece_function *each, void *context, struct forward *out,
                   struct err *err);
 
-/* A sequence contains a text whose prompt had `before` tokens; the first `same` tokens of the text also begin the next
- * prompt, of `next` tokens. Returns how many of them can be kept such that engine_prompt of the rest gives the bits of
- * computing everything: all of them, unless slabs would be at other positions. */
+/* Returns how many tokens of a sequence can be kept for the next prompt, of `next` tokens. The sequence contains a text
+ * whose prompt had `before` tokens; the first `same` tokens of the text also begin the next prompt. engine_prompt of the
+ * rest must give the bits of computing everything: all `same` tokens can be kept, unless slabs would be at other positions. */
 int engine_prompt_keeps(const struct engine *engine, int same, int before, int next);
 
 #endif

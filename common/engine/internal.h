@@ -137,8 +137,9 @@ struct layer_experts pass_experts(const struct pass *pass, int n);
 /* Queues all operations of a forward. Tokens, positions and slots must have been uploaded. */
 int forward_put(const struct pass *pass, struct err *err);
 
-/* The parts of forward_put: _begin allocates the results that the batch requests; _embed writes the embeddings of the rows to
- * engine->space.x; _layer runs layer n, which is layer `moe` of those with experts; _end computes the logits. */
+/* The parts of forward_put: forward_begin allocates the results that the batch requests; forward_embed writes the embeddings
+ * of the rows to engine->space.x; forward_layer runs layer n, which is layer `moe` of those with experts; forward_end
+ * computes the logits. */
 int forward_begin(const struct pass *pass, struct err *err);
 void forward_embed(const struct pass *pass, int rows);
 int forward_layer(const struct pass *pass, const struct layer_rows *rows, int n, int moe, struct err *err);

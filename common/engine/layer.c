@@ -328,8 +328,8 @@ static void attend(const struct layer *layer, const struct layer_text *text, con
         .aligned = shape->attention.aligned, .longest = rows->longest});
 }
 
-/* With a norm after attention (space->branch) the output goes to the branch and is added after the norm; otherwise the
- * projection adds to x directly. */
+/* Runs attention. With a norm after attention (space->branch) the output is written to the branch and added after the norm;
+ * otherwise the projection adds to x directly. */
 int layer_attention(const struct layer *layer, struct err *err)
 {
     if (layer->space->shape->layer[layer->number].state)

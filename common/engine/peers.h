@@ -53,7 +53,8 @@ int peers_open(struct peers **out, const struct peers_link *link, const int32_t 
                struct device *device, struct err *err);
 void peers_close(struct peers **peers);
 
-/* Must be called before each forward: processes that read other tokens fail in their next collective. */
+/* Hashes the tokens of a forward, and must be called before it: processes that read other tokens fail in their next
+ * collective. */
 void peers_begin(struct peers *peers, const int32_t *token, int rows);
 
 /* Returns whether each process owns whole experts of this size. peers NULL: no. */

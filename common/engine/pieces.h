@@ -38,7 +38,7 @@ int distinct_experts(const int32_t *ids, int count, int experts, int32_t *expert
 bool pieces_left(const struct pieces *pieces);
 int pieces_next(struct pieces *pieces, struct err *err);
 void pieces_release(struct pieces *pieces);
-/* Must be called after the last piece. */
+/* Ends the layer. Must be called after the last piece. */
 int pieces_end(struct pieces *pieces, struct err *err);
 
 #endif

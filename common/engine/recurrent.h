@@ -96,8 +96,8 @@ void recurrent_commit(struct recurrent *recurrent, const int32_t *node, int coun
 int recurrent_keeps(const struct recurrent *recurrent, int length);
 void recurrent_truncate(struct recurrent *recurrent, int length);
 
-/* For several pieces that run layer by layer: _hold saves the present state of the text, _rewind returns to it for the next
- * layer, _release discards it. */
+/* Return to a state for several pieces that run layer by layer: _hold saves the present state of the text, _rewind returns
+ * to it for the next layer, _release discards it. */
 void recurrent_hold(struct recurrent *recurrent);
 void recurrent_rewind(struct recurrent *recurrent);
 void recurrent_release(struct recurrent *recurrent);

@@ -362,8 +362,8 @@ static void count(struct second *s, const struct layer *at, const struct expert_
         s->counts[(i < wanted->count ? 3 : 4) * layers + at->moe] += wanted->tokens[i];
 }
 
-/* Resident experts and those in flight count as present on the device. Device times are measured only if all of its experts
- * were resident and nothing was in flight (`clean`), so that they do not include copies. */
+/* Splits the layer's experts. Resident experts and those in flight count as present on the device. Device times are measured
+ * only if all of its experts were resident and nothing was in flight (`clean`), so that they do not include copies. */
 int second_split(struct second *s, const struct layer *at, const int32_t *ids, struct expert_union *wanted, struct err *err)
 {
     const int all = wanted->count;

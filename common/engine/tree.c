@@ -104,8 +104,8 @@ static int append(const struct pass *pass, const struct pass_text *text, int32_t
     return fresh;
 }
 
-/* If rows resume, stopped nodes stay pending and only the other rows are appended; otherwise batch.resume drops all pending
- * nodes first. Resumed nodes then count as computed by the whole model (part NULL). */
+/* Appends a text's rows. If rows resume, stopped nodes stay pending and only the other rows are appended; otherwise
+ * batch.resume drops all pending nodes first. Resumed nodes then count as computed by the whole model (part NULL). */
 static int append_text(struct pass *pass, int i, struct err *err)
 {
     struct engine *engine = pass->engine;
