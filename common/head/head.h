@@ -99,7 +99,7 @@ struct head_guesses {
     int rows;                            /* 1 .. max_logit_rows */
     const int32_t *node;           /* [rows] pending node whose state is read, -1: the newest committed row; NULL: -1 for all */
     const int32_t *token;                /* [rows][1 + first] hydra: t, then the drafted tokens, oldest first */
-    int best;                            /* as head_batch.best */
+    int best;                            /* number of most probable tokens requested, as head_batch.best */
 };
 
 /* Runs one forward of these heads. Branch i of *out is that of head first + i. Adds nothing to the text. */

@@ -15,7 +15,7 @@ struct head_guess {
 
 struct head_weights {
     struct device *device;
-    bool predictor;                      /* of a model's own predictor */
+    bool predictor;                      /* the weights are those of a model's own predictor */
     bool routed;                         /* a row uses only some of the experts */
     bool owned;                          /* data was copied to the device */
     struct buffer *data;                 /* [count] one buffer per tensor of the file */

@@ -32,7 +32,7 @@ void decode_resume_close(struct decode_resume **resume);
 
 const struct header *decode_resume_header(const struct decode_resume *resume);      /* NULL: the stream does not contain a
                                                                                      * header */
-bool decode_resume_whole(const struct decode_resume *resume);       /* that run was not interrupted */
+bool decode_resume_whole(const struct decode_resume *resume);       /* whether that run was not interrupted */
 int decode_resume_count(const struct decode_resume *resume);        /* finished texts */
 int decode_resume_left(const struct decode_resume *resume);         /* finished texts not copied yet */
 

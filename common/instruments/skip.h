@@ -10,7 +10,7 @@
 #include "common/session/session.h"
 
 struct skip_profile_setup {
-    const struct session *session;          /* its engine must support skip_profile_rows */
+    const struct session *session;          /* the session's engine must support skip_profile_rows */
     struct skip_search_setup search;
     double ratio;
     int window;

@@ -50,7 +50,7 @@ struct learned {                        /* shared by policies for concurrent tex
     int users;
     struct tasks tasks;
     struct task task[TASKS];            /* indexed by slot of `tasks` */
-    double tokens, cost;                /* as in a task, over all texts */
+    double tokens, cost;                /* like those of a task, over all texts */
     enum probe probe;                   /* kind of the current forward */
     double trials;                      /* the loss that probes may still cause, in iterations without a draft */
     double loss;                        /* expected loss of the best draft if none pays; INFINITY: not worth a probe */
@@ -70,7 +70,7 @@ struct cascade_cost {
     struct pending pending;
     struct learned *learned;
     struct task *now;                   /* of the text */
-    struct estimator own;               /* of the text alone */
+    struct estimator own;               /* learned from the text alone */
     /* Recent sums of log(probability by `own` / by the task) of outcomes, for drafted tokens, and for tokens ahead. */
     double lead, lead_ahead;
     bool alone;                         /* there is no drafter */

@@ -63,7 +63,7 @@ struct dytc {
     int asked, K, first;
     int trial;                          /* the drafter whose chain is a measurement; -1: none */
     double value, leaf_chance;
-    double chance[NODES];               /* of each node: probability that it and its ancestors are accepted */
+    double chance[NODES];               /* per node: probability that the node and its ancestors are accepted */
     bool inner[NODES];                  /* whether the node has children */
     struct draft_leaf leaf[NODES];
 };

@@ -57,7 +57,7 @@ struct evict {
     double explore, threshold;
     struct shared_cost forward;
     struct tasks tasks;
-    struct task task[TASKS], *now;      /* by slot of `tasks` */
+    struct task task[TASKS], *now;      /* indexed by slot of `tasks` */
     struct pending pending;
     struct token_experts wanted;        /* evict-experts: predicted experts by token */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */

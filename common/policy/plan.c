@@ -9,7 +9,8 @@ struct search {
     const struct plan_setup *setup;
     int order[PLAN_DRAFTERS_MAX], drafters;
     int count[PLAN_DRAFTERS_MAX];
-    double chance_max[PLAN_DRAFTERS_MAX], token_min[PLAN_DRAFTERS_MAX];     /* of the drafters order[at], order[at + 1], ... */
+    double chance_max[PLAN_DRAFTERS_MAX], token_min[PLAN_DRAFTERS_MAX];     /* maximum and minimum over the drafters
+                                                                             * order[at], order[at + 1], ... */
     double tail[PLAN_DRAFTERS_MAX];     /* expected tokens of an endless chain at probability chance_max */
     double verify_min[PLAN_TOKENS_MAX + 2];     /* lowest cost of a forward over the root and at least this many tokens */
     double floor;                       /* only plans above this value are of interest */

@@ -29,10 +29,10 @@ struct plan_setup {
 };
 
 struct plan {
-    double value;                       /* of the continuation; the tokens so far count in verify only */
-    double tokens, cost;                /* of the added tokens */
-    int count[PLAN_DRAFTERS_MAX];       /* tokens of each drafter */
-    int first;                          /* the first drafter; -1: nothing is added */
+    double value;                       /* value of the continuation; the tokens so far count in verify only */
+    double tokens, cost;                /* sums over the added tokens */
+    int count[PLAN_DRAFTERS_MAX];       /* number of tokens of each drafter */
+    int first;                          /* index of the first drafter; -1: nothing is added */
 };
 
 void plan_find(struct plan *out, const struct plan_setup *setup);

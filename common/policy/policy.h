@@ -29,7 +29,7 @@ enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* DRAFT_LENGTH_A
 struct policy_drafter {         /* properties of a drafter, known before decoding */
     const char *name;           /* as given by --draft: "self:skip=0.6" */
     bool reviews;               /* STEP_REVIEW is possible */
-    bool looks_up;              /* its tokens are looked up in text, at almost no cost; else computed by a model */
+    bool looks_up;              /* the drafter looks tokens up in text, at almost no cost; else a model computes them */
 };
 
 struct policy_setup {
@@ -90,7 +90,7 @@ struct outcome {
     double draft_s, verify_s, iteration_s;
     int experts_loaded;         /* distinct (layer, expert) pairs */
     int64_t bytes;              /* weights, keys and values read by the target */
-    int64_t draft_bytes;        /* the same, by drafters */
+    int64_t draft_bytes;        /* weights, keys and values read by drafters */
     /* A forward that texts share: their number, their rows, the seconds of the forward that are not in verify_s, the experts
      * loaded for all texts, and those of experts_loaded that no other text needed. shared_texts below 2: not shared. */
     int shared_texts, shared_rows, shared_experts, shared_only;
@@ -114,10 +114,10 @@ struct policy {                 /* the first member of every policy */
 struct policy_class {
     const char *name, *summary;
     const char *settings;               /* settings allowed after the colon: "K=N"; NULL: none */
-    bool needs_probabilities;           /* its decisions use the drafters' probabilities of their tokens */
-    bool drops;                         /* it drops drafted nodes depending on their tokens (STEP_KEEP) */
-    bool trees;                         /* its drafts branch, with any shape */
-    bool learns_experts;                /* it receives outcome.expert for trees, too */
+    bool needs_probabilities;           /* decisions use the drafters' probabilities of their tokens */
+    bool drops;                         /* the policy drops drafted nodes depending on their tokens (STEP_KEEP) */
+    bool trees;                         /* drafts may be trees, of any shape */
+    bool learns_experts;                /* the policy receives outcome.expert for trees, too */
 
     /* Called by policy_open, after the drafters were opened and before any text. Reads its settings from `spec` up to spec_end;
      * sets *out on success only. Returns 0, or -1 with *err set. `setup` ends with the call; its drafters and shape stay. */
@@ -135,7 +135,7 @@ struct policy_class {
     /* Returns the K in force, for the iteration's record. Called after the last next of an iteration. */
     int (*length)(const struct policy *policy);
 
-    /* Receives the outcome. Called once an iteration, after acceptance. NULL: the policy ignores outcomes. */
+    /* Receives the outcome. Called once per iteration, after acceptance. NULL: the policy ignores outcomes. */
     void (*observe)(struct policy *policy, const struct outcome *outcome);
 
     /* Adds to `out` the values on which this iteration's decisions were based, if any. Called between the last next and
@@ -149,7 +149,7 @@ struct policy_class {
     /* Returns the policy's present estimator for tokens of the drafter, or NULL. NULL method: the policy has no estimators. */
     struct estimator *(*estimator)(struct policy *policy, int drafter);
 
-    /* Writes the policy's decision rule into the rules of a loop on a device (kernels/plain/loop.h). Called once a text by
+    /* Writes the policy's decision rule into the rules of a loop on a device (kernels/plain/loop.h). Called once per text by
      * decode/device_loop.c. Returns false if a device cannot apply the rule; the host then decides. NULL: always the host. */
     bool (*device)(const struct policy *policy, struct loop_rules *rules);
 

@@ -70,7 +70,7 @@ struct recording {
     int32_t *experts_loaded;            /* [rows] */
     int32_t *expert;                    /* [rows][width] or NULL */
     size_t row_room[12];
-    struct draft_share *share;          /* of iterations with several drafters */
+    struct draft_share *share;          /* shares of iterations with several drafters */
     size_t shares, share_room;
 };
 

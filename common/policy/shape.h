@@ -18,10 +18,11 @@ struct shape {                          /* the first member of every shape */
     const struct shape_class *class;
     int depth;                          /* levels, if no draft length is given */
     int nodes;                          /* max nodes of a finished draft */
-    int room;                           /* max nodes while it grows: the required capacity of the tree */
+    int room;                           /* max nodes while the draft grows: the required capacity of the tree */
     int added;                          /* max nodes added in all, dropped ones included */
-    bool trims;                         /* it drops nodes depending on their tokens, so tokens cannot be drawn at random */
-    int drafters;                       /* number of drafters; the one that shape_next asks, and since which step */
+    bool trims;                         /* the shape drops nodes depending on their tokens, so tokens cannot be drawn at
+                                         * random */
+    int drafters;                       /* number of drafters; the drafter that shape_next asks, and since which step */
     int drafter, since;
 };
 

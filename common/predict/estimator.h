@@ -39,7 +39,7 @@ struct estimator {
     struct estimator_fit fit[ESTIMATOR_KINDS][ESTIMATOR_SPANS];
 };
 
-struct estimator_signal {              /* of a drafted token */
+struct estimator_signal {              /* properties of a drafted token */
     float stated;                       /* log-probability; NaN: none */
     float sure;                         /* log-probability of the nearest ancestor with a stated probability; NaN: none */
     float margin;                       /* stated minus the next sibling's; 0: unknown */

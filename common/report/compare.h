@@ -41,10 +41,11 @@ struct compare_row {
     size_t prompts;                     /* number of common prompts */
     size_t compared, identical;         /* samples of common prompts, and those whose token ids and text are unchanged */
     double base_tokens_per_s, tokens_per_s;
-    struct stats_ratio ratio;           /* with the 95 % interval */
+    struct stats_ratio ratio;           /* ratio with the 95 % interval */
     double high_together;               /* upper end of the interval that is valid for all settings together */
-    int reference;                      /* setting of the base beside which it is judged; -1: judged by itself */
-    struct stats_ratio beside;          /* with a reference: the ratio over that of the reference; else equal to `ratio` */
+    int reference;                      /* setting of the base beside which this one is judged; -1: judged by itself */
+    struct stats_ratio beside;          /* with a reference: the ratio divided by that of the reference; else equal to
+                                         * `ratio` */
     double beside_high_together;
     double drift;                       /* with a reference: the reference's ratio on these prompts; else 1 */
     int verdict;                        /* enum compare_verdict */

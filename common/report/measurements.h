@@ -46,10 +46,11 @@ struct measured_step {                      /* one iteration */
     size_t sample;
     double us, draft_us, verify_us, accept_us;      /* us: the whole iteration; of a shared forward this text's share */
     double wall_us;                         /* us; if texts shared the forward, the time since the previous iteration's end */
-    int texts, all_experts;                 /* of the forward: its texts; distinct experts of all rows, summed over layers */
-    int64_t bytes, verify_bytes;            /* verify_bytes: of its forward only */
+    int texts, all_experts;                 /* texts: number of texts in the forward; all_experts: distinct experts of all
+                                             * rows, summed over layers */
+    int64_t bytes, verify_bytes;            /* verify_bytes: bytes of the iteration's forward only */
     int riders;                             /* further tokens of the forward, which no drafter proposed */
-    int levels;                             /* of the draft; for a chain the number of drafted nodes */
+    int levels;                             /* levels of the draft; for a chain the number of drafted nodes */
     int accepted;                           /* drafted tokens in the text, without those accepted after its end */
     int nodes, drafted, emitted;
     size_t first_trial;                     /* index in measurements.trials */
@@ -102,7 +103,7 @@ struct measured_sample {
     struct digest128 output;                /* hash of token ids and text */
     bool done, aborted, graded, correct;    /* graded: as right or wrong */
     int rule;                               /* enum grade_rule; GRADE_NONE: by a command, or not graded */
-    double score;                           /* by a rule with scores; NaN: none */
+    double score;                           /* score by a rule with scores; NaN: none */
 };
 
 struct measured_stream {

@@ -56,7 +56,7 @@ struct summary_quotient { int numerator, below[2], needs[2]; };
 
 struct summary_column {
     const char *key, *meaning;
-    size_t offset;                      /* of a double in struct summary_row; 0: in its `figure` */
+    size_t offset;                      /* offset of a double in struct summary_row; 0: the value is in `figure` */
     struct summary_quotient quotient;   /* numerator 0: the column is not a quotient */
 };
 extern const struct summary_column summary_columns[];       /* ends with key NULL */

@@ -29,9 +29,9 @@ struct svg_curve {
     int stroke;                 /* enum svg_stroke */
     const double *y;            /* [points] */
     const double *x;            /* [points]; NULL: the panel's */
-    int points;                 /* if it has its own x */
+    int points;                 /* number of points if the curve has its own x */
     const double *error;        /* [points] error bar from y - error to y + error; NULL: none */
-    size_t stride;              /* of y, x and error: from one point's number to that of the next; 0: 1 */
+    size_t stride;              /* elements from one point in y, x and error to the next; 0: 1 */
     bool dots;                  /* a mark at each point */
     bool bare;                  /* no line between the points */
 };

@@ -31,7 +31,7 @@ struct table {
 void table_start(struct table *table, const char *const *titles, const char *align);
 int table_cell(struct table *table, struct err *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int table_number(struct table *table, double value, int decimals, struct err *err);     /* NaN: empty cell */
-int table_exact(struct table *table, double value, struct err *err);    /* with all digits; not finite: empty cell */
+int table_exact(struct table *table, double value, struct err *err);    /* prints all digits; not finite: empty cell */
 int table_write(const struct table *table, enum table_form form, struct text *out, struct err *err);
 
 /* Writes TEXT of at most `width` columns (0: unlimited). Columns that do not fit continue in a further table below, which

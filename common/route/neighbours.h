@@ -8,7 +8,7 @@
  * likely; independent, with each expert as likely as it was in these texts.
  *
  * Only tokens of the text count, in its order. A text shorter than a width has no windows of that width. Memory: 128 sets of
- * experts a layer for each open text. */
+ * experts per layer for each open text. */
 #ifndef MOE_ROUTE_NEIGHBOURS_H
 #define MOE_ROUTE_NEIGHBOURS_H
 

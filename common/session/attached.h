@@ -16,7 +16,7 @@ enum { ATTACHED_MAX = 4 };
 struct attached {
     char *path;                         /* path of MODEL.drafters; NULL: no such file */
     char *file[ATTACHED_MAX];           /* path from the folder of this process */
-    char *draft[ATTACHED_MAX];          /* its value of --draft: "head:file=eagle3.moe" */
+    char *draft[ATTACHED_MAX];          /* value of --draft for the file: "head:file=eagle3.moe" */
     int count;
     char source[65];                    /* digest of the model's weights, as hexadecimal digits */
 };

@@ -32,7 +32,8 @@ struct expert_union {
     int32_t *tokens;                     /* [count] number of tokens that request each expert */
     int count;
     int held, done;                      /* expert[done .. done + held) are acquired; those before have been released */
-    bool part;                           /* these are only some of the layer's experts; `want` was called with all of them */
+    bool part;                           /* the union contains only some of the layer's experts; `want` was called with all
+                                          * of them */
 };
 
 /* Where an expert is, fastest place first. COMING: its copy to the device is queued. HOST: in host memory that the device does
@@ -78,7 +79,7 @@ struct expert_cache {
     int draft_length;                    /* max draft length, for policies that use it */
     bool threads;                        /* read with threads instead of io_uring */
     bool at_once;                        /* wait for each read where it starts, so that no decision depends on the disk */
-    const struct stop *stop;             /* when it is requested, waiting for reads fails with ERR_SIGNAL; NULL: none */
+    const struct stop *stop;             /* after a stop request, waiting for reads fails with ERR_SIGNAL; NULL: none */
     struct split_rule split;    /* experts that a static split always computes on the host are never prefetched to the device */
 };
 

@@ -9,7 +9,7 @@ struct fixed_source {
     struct device *device;
     struct buffer table[LAYERS_MAX];         /* u64 [experts]; empty for a layer without experts */
     struct buffer data[LAYERS_MAX];          /* the layer's experts on the device */
-    const char *host[LAYERS_MAX];            /* the same in the mapped file */
+    const char *host[LAYERS_MAX];            /* the layer's experts in the mapped file */
     /* bytes from one expert to the next */
     size_t stride[LAYERS_MAX];
     int layers;

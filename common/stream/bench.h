@@ -34,7 +34,7 @@ struct bench_sample {
 struct bench_grade {
     int64_t sequence;
     bool correct;
-    const char *rule;               /* as in report/grade.h, or "command" */
+    const char *rule;               /* word of report/grade.h, or "command" */
     const char *expected;           /* the prompt's answer */
     const char *answer;             /* the part of the text that was compared; NULL: none found */
     double score;                   /* 0 to 1; NaN: not recorded */

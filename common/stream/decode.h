@@ -55,7 +55,7 @@ struct decode_iter {
     const int32_t *cache_levels;            /* [moe_layers][experts] */
     const double *cache_up, *cache_down;    /* [moe_layers][experts] */
     struct values cache;
-    struct values split;                    /* of two processors; empty: only one, and the arrays are NULL */
+    struct values split;                    /* fields of two processors; empty: only one, and the arrays are NULL */
     double split_host_us, split_wait_us;
     const int32_t *split_tau, *split_device_experts, *split_host_experts, *split_device_pairs, *split_host_pairs;
     int split_levels;                       /* -1: not recorded */

@@ -9,8 +9,9 @@ struct record_kind;
 
 struct stream_schema {
     enum stream_kind kind;
-    const char *name;                           /* as in the header: "route" */
-    int version;                                /* of the kind's records; a reader accepts this version and older ones */
+    const char *name;                           /* name in the header: "route" */
+    int version;                                /* version of the kind's records; a reader accepts this version and older
+                                                 * ones */
     const char *meaning;
     const struct record_kind *const *records;   /* ends with NULL */
 };

@@ -21,9 +21,9 @@ struct reader {
     struct reader_options options;
     enum reader_state state;
     uint8_t *buffer;
-    size_t room, length;                /* of buffer: its size, and the bytes in it */
+    size_t room, length;                /* room: size of buffer; length: number of bytes in it */
     size_t start;                       /* offset in buffer of the current object */
-    size_t object;                      /* its size in bytes, once it is complete */
+    size_t object;                      /* size of the object in bytes, once the object is complete */
     uint64_t offset;                    /* offset of buffer[start] in the stream */
     struct xxh3_stream *digest;
     struct frame_counts counts;

@@ -53,7 +53,7 @@ const char *reader_abort_message(const struct reader *reader);
 /* Returns the number of records by type, of bytes, and the digest, of all bytes read so far. */
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);
-struct digest128 reader_digest(const struct reader *reader);   /* of a complete stream: without its last 16 bytes */
+struct digest128 reader_digest(const struct reader *reader);   /* digest of a complete stream, without its last 16 bytes */
 
 /* Return to an earlier record of a file: reader_mark stores the position of the current record; after reader_return,
  * reader_next reads that record again. Counts and digest are invalid afterwards, and the end record is not verified: first

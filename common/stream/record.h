@@ -21,13 +21,13 @@
 struct record_entry {
     struct wire_value key;
     const uint8_t *begin, *end;         /* encoded bytes of the value */
-    void *copy;                         /* of text or elements, made on first access: aligned, NUL-terminated */
+    void *copy;                         /* copy of text or elements, made on first access: aligned, NUL-terminated */
 };
 
 struct record_memory {                  /* memory blocks that are valid as long as the record */
     void **blocks;                      /* blocks that did not fit into the slab */
     size_t count, room;
-    uint8_t *slab;                      /* from which blocks are cut, reused for all records; NULL: not needed yet */
+    uint8_t *slab;                      /* memory from which blocks are cut, reused for all records; NULL: not needed yet */
     size_t used;
 };
 void *record_memory_take(struct record_memory *memory, size_t bytes, struct err *err);

@@ -41,7 +41,7 @@ struct string {                /* UTF-8; content: the string's bytes are from th
     size_t bytes;
     const uint8_t *mask;       /* one flag per byte; NULL: `content` holds for all bytes */
     bool content;
-    bool integer;              /* of keys: the decimal text of an integer key */
+    bool integer;              /* in keys: the decimal text of an integer key */
 };
 
 struct value {
@@ -225,7 +225,7 @@ int eval_index(struct render *r, const struct value *value, const struct value *
 int frame_set(struct render *r, const char *name, struct value value);
 
 const struct function *filter_find(const char *name);
-const struct function *test_find(const char *name);            /* its result is a bool */
+const struct function *test_find(const char *name);            /* the function's result is a bool */
 const struct function *method_lookup(const struct value *self, const char *name);
 const struct function *global_find(const char *name);
 

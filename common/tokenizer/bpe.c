@@ -313,7 +313,7 @@ int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct bpe
             continue;                                  /* was merged into its left neighbour */
         const struct merge_entry *merge = merge_of(bpe, s->symbols, (int32_t)(top.order & UINT32_MAX));
         if (!merge || merge->id != top.id)
-            continue;                                  /* its right neighbour has changed */
+            continue;                                  /* the right neighbour has changed */
         struct bpe_symbol *right = &s->symbols[left->after];
         left->id = merge->id;
         left->after = right->after;

@@ -127,7 +127,7 @@ int added_find(const struct added_trie *trie, const struct added_token *tokens, 
 struct span { size_t begin, end; };
 struct pieces {                /* a text and its pieces, in order, none empty */
     struct text text;
-    bool at_start;             /* its first byte is the first of the whole input */
+    bool at_start;             /* the text's first byte is the first of the whole input */
     struct span *spans;
     size_t n, room;
 };
@@ -184,8 +184,8 @@ split_apply split_pattern, split_byte_level, split_characters, split_metaspace;
 bool is_numeric(uint32_t code), is_punctuation(uint32_t code), is_space(uint32_t code);
 extern const char split_byte_level_pattern[];
 
-uint32_t byte_level_char(uint8_t byte);                /* the byte-level alphabet */
-int byte_level_byte(uint32_t code);                    /* its inverse; -1 for other characters */
+uint32_t byte_level_char(uint8_t byte);                /* returns the letter of a byte in the byte-level alphabet */
+int byte_level_byte(uint32_t code);                    /* returns the byte of a letter; -1 for other characters */
 
 /* ---- normalisation ---- */
 

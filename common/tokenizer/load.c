@@ -366,8 +366,7 @@ static int load(struct tokenizer *t, const struct source *s, struct err *err)
         load_normalizer(t, root, err) || load_added(t, s, err) || load_unknown(t, s->settings, err) ||
         load_pre_tokenizer(t, root, err) || load_post_processor(t, root, err) || load_decoder(t, root, err))
         return -1;
-    return hash_all(t, s, err) || decode_vocabulary(t, err) ? -1 : 0;         /* in this order each call frees the data that
-                                                                               * it still needs */
+    return hash_all(t, s, err) || decode_vocabulary(t, err) ? -1 : 0;         /* both read the elements loaded above */
 }
 
 /* ---- tokenizer.model ---- */

@@ -1,5 +1,6 @@
-/* Vocabularies in tiktoken's form: a line a token, in base64, then a space and its rank. Such a file contains neither the
- * pattern that splits text nor the special tokens; Python code beside it has both, so the file's name decides here.
+/* Vocabularies in tiktoken's form: one token per line, in base64, a space and the rank. Such a file contains neither the
+ * pattern that splits text nor the special tokens; Python code beside the file contains both, so the file's name decides
+ * here.
  *
  * In:  the file, and tokenizer_config.json (may be empty).
  * Out: the same tokenizer as the text of a tokenizer.json. A token has one merge, of the two pieces that byte pair encoding

@@ -27,7 +27,7 @@ enum { SHIFTS_MAX = HEAD_HEADS_MAX + 2 };
 struct train_whole {
     int texts, longest;             /* longest: tokens of the longest text */
     int64_t answered[SHIFTS_MAX];   /* answer tokens */
-    int64_t judged[SHIFTS_MAX];     /* the same without the last token of each text */
+    int64_t judged[SHIFTS_MAX];     /* answer tokens without the last token of each text */
 };
 /* Adds one text's counts; mask: [tokens] 1 for answer tokens. */
 void train_whole_add(struct train_whole *whole, const uint8_t *mask, int tokens);

@@ -22,7 +22,8 @@ struct feature_source {
     bool wanted;                        /* the current text belongs to the selected part */
     bool again;                         /* the current text was read before, so the digest already includes it */
     bool bare_of_states;                /* skip the states of the current text */
-    int all;                            /* tokens of the current text before truncation, and how many of them have been read */
+    int all;                            /* all: tokens of the current text before truncation; came: tokens read of them so
+                                         * far */
     int came;
     struct feature_text text;
     char *id, *task;
@@ -32,10 +33,11 @@ struct feature_source {
     size_t token_room, mask_room;
     size_t stride, stride_room;         /* rows per state in use, and allocated */
     struct position {
-        struct reader_mark mark;        /* of the record with which the text begins */
+        struct reader_mark mark;        /* position of the record with which the text begins */
         int64_t ordinal;
         bool validation;
-    } at, *positions;                      /* of the current text; of all texts of the part, set by feature_source_index */
+    } at, *positions;                      /* at: the current text; positions: all texts of the part, set by
+                                            * feature_source_index */
     size_t position_count, position_room;
     size_t validation;                  /* number of validation texts, the last of `positions` */
     bool rounded;                       /* some states read so far were bf16 */

@@ -30,8 +30,8 @@
 /* Weights of the parts of the losses above. */
 
 struct loss_settings {
-    double token_weight;            /* of token losses in eagle1, jakiro, jakiro_star */
-    double const_feature, const_token;      /* of the second branch in jakiro */
+    double token_weight;            /* weight of token losses in eagle1, jakiro, jakiro_star */
+    double const_feature, const_token;      /* weights of the second branch in jakiro */
     int steps;                      /* eagle3: number of steps */
     double decay;                   /* eagle3: factor of each further step */
 };

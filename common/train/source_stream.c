@@ -7,7 +7,7 @@ struct stream_source {
     struct feature_source *features;
     bool any_order, borrowed;   /* borrowed: `features` belongs to another source */
     int64_t first;              /* index of this source's first text in `features` */
-    struct text name;           /* of the current text */
+    struct text name;           /* name of the current text */
 };
 
 static void close_stream(void *self)

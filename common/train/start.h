@@ -8,7 +8,7 @@
 struct start_options {
     enum head_kind kind;
     int inner;              /* inner width of the layer's feed-forward network; jakiro: of each expert; 0: as the target's */
-    int heads, kv_heads;    /* of attention; 0: heads as the target's, kv_heads as heads */
+    int heads, kv_heads;    /* numbers of attention heads; 0: heads as the target's, kv_heads as heads */
     double theta;           /* base of the rotary position embedding */
     double epsilon;         /* of the norms */
     bool no_bias;           /* eagle1, jakiro, jakiro_star: the joint projection has no bias */

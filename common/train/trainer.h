@@ -16,7 +16,7 @@
 #include "common/train/share.h"
 
 struct train_settings {
-    struct optimiser_settings optimiser;    /* its `steps` is the number of steps of the whole training */
+    struct optimiser_settings optimiser;    /* `steps` is the number of steps of the whole training */
     int batch;                              /* texts per step */
     int micro;                              /* texts per micro-batch, whose gradients are added up; 0: one batch */
     int longest;                            /* max tokens of a text; the rest is ignored */

@@ -19,7 +19,7 @@ struct checkpoint_head {
     int64_t steps;
     struct train_best best;
     uint64_t floats, recipe;
-    struct digest128 digest;        /* of the fields above and of everything that follows */
+    struct digest128 digest;        /* digest of the fields above and of all data that follows */
 };
 
 static int digest_of(const struct checkpoint_head *head, const char *recipe, const float *const part[3],

@@ -15,7 +15,7 @@
 enum weight_part { WEIGHT_WHOLE, WEIGHT_GATE_UP, WEIGHT_DOWN };
 
 struct weight {
-    struct variable value;          /* its buffers are valid after weights_place */
+    struct variable value;          /* the buffers are valid after weights_place */
     float *data;                    /* in host memory */
     const struct tensor *tensor;
     enum weight_part part;
