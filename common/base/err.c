@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names and texts from hostile files end up in messages: keep them on one line and off the terminal's controls. */
+/* Replaces control characters by '?': names and texts from hostile files appear in messages, which must stay on one line and
+ * not control the terminal. */
 static void keep_printable(char *text)
 {
     for (; *text; text++)

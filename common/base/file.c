@@ -267,7 +267,7 @@ void output_discard_all_unsafe(void)
 }
 
 struct output {
-    char *path;             /* as the user wrote it */
+    char *path;             /* path as the user wrote it */
     char *target;           /* target of the link at `path`; the name created by the commit */
     char *left;             /* partial output of an earlier process; NULL: none */
     uint8_t *buffer;
@@ -450,8 +450,8 @@ static int open_part(struct output *out, struct err *err)
 
 static bool starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
 
-/* Names of descriptors and devices refer to something that is already open, which a rename would not reach. Under /dev, only
- * shm is a folder of ordinary files. */
+/* Returns whether an output is written in place. Names of descriptors and devices refer to something that is already open,
+ * which a rename would not reach. Under /dev, only shm is a folder of ordinary files. */
 static bool written_in_place(const char *path, const struct stat *status)
 {
     return !S_ISREG(status->st_mode) || (starts_with(path, "/dev/") && !starts_with(path, "/dev/shm/")) ||

@@ -79,7 +79,8 @@ void output_spare_left(struct output *out);                         /* keeps the
 /* Fails if the disk has less than `bytes` bytes free, so that an output that cannot fit is refused before the work. */
 int output_expect(const struct output *out, uint64_t bytes, struct err *err);
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
-/* Files only. Bytes that continue the last call may be buffered; later calls and the commit write them and report failures. */
+/* Writes at an offset, to files only. Bytes that continue the last call may be buffered; later calls and the commit write
+ * them and report failures. */
 int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err);
 int output_flush(struct output *out, struct err *err);              /* passes all bytes written so far to the reader */
 bool output_is_terminal(const struct output *out);

@@ -38,7 +38,7 @@ static int time_burst(struct disk *disk, int count, size_t each, double *seconds
     return 0;
 }
 
-/* Bursts of all sizes take turns. */
+/* Times bursts of all sizes, which take turns. */
 static int time_bursts(struct disk *disk, double limit, struct transfer_speed *out, struct err *err)
 {
     const double end = clock_seconds() + limit;

@@ -73,7 +73,7 @@ static int read_model(struct outlook_drafter *out, const struct reading *from, s
     return 0;
 }
 
-/* Parts that are left out are taken from all layers alike. */
+/* Reads the settings of a drafter that is a part of the target. Parts that are left out are taken from all layers alike. */
 static int read_self(struct outlook_drafter *out, const struct reading *from, struct err *err)
 {
     const int all = from->target->shape.router.top_k;

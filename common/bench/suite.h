@@ -42,7 +42,7 @@ enum suite_order {
     SUITE_BLOCKED               /* all prompts under one setting, then under the next */
 };
 
-enum suite_draws { SUITE_SAME, SUITE_FRESH };           /* whether repetitions use the same random numbers */
+enum suite_draws { SUITE_SAME, SUITE_FRESH };           /* random numbers of repetitions: the same, or fresh ones */
 extern const char *const suite_draw_words[];            /* "same", "fresh", NULL */
 
 /* Order of the prompts of one setting, if settings may differ in it. */

@@ -230,7 +230,7 @@ static int add_settings(json_t *settings, const struct axes *axes, const char *m
     return 0;
 }
 
-/* Names a model: "pocket" for "a/pocket.moe"; models of the same name get their whole paths. */
+/* Writes the name of a model: "pocket" for "a/pocket.moe"; models of the same name get their whole paths. */
 static int name_model(struct text *out, const struct strings *models, int index, struct err *err)
 {
     for (int whole = 0; ; whole++) {

@@ -78,7 +78,8 @@ static int run_trials(struct trials *t, struct err *err)
     return 0;
 }
 
-/* Ratios are formed within each round and the median is taken afterwards, so that drift between rounds cancels. */
+/* Computes the medians of one point. Ratios are formed within each round and the median is taken afterwards, so that drift
+ * between rounds cancels. */
 static int sum_up_point(struct sweep_point *out, const struct trials *t, int i, double bandwidth, struct err *err)
 {
     const size_t rounds = (size_t)t->rounds, points = (size_t)t->setup->points;

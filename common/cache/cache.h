@@ -155,7 +155,7 @@ struct cache_policy_class {
     void (*begin)(struct cache_policy *policy);
     /* Begins a forward. Returns true if the values of all experts have changed. */
     bool (*step)(struct cache_policy *policy, int tokens, enum cache_forward forward);
-    /* May call cache_ask. Values of this layer's experts may change here. */
+    /* Called when a layer wants experts; may call cache_ask. Values of this layer's experts may change here. */
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
     void (*asked)(struct cache_policy *policy, int key, int level);     /* an expert was requested, resident or not */

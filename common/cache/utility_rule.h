@@ -1,4 +1,4 @@
-/* How useful an expert will be, learned from the number of tokens of each verification that wanted it: Algorithm 1 of
+/* Predicts how useful an expert will be, from the number of tokens of each verification that wanted it: Algorithm 1 of
  * MoE-SpAc (arXiv 2603.09983), one expert, one step. f is its activation frequency: the number of tokens in this step that
  * the router sent to it. `before` is f of the step before.
  *

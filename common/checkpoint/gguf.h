@@ -51,9 +51,9 @@ struct gguf {
 int gguf_read(struct gguf *out, struct checkpoint *cp, int file, struct err *err);
 void gguf_free(struct gguf *gguf);
 
-/* Getters by key, in which "{}" is replaced by the architecture. A getter sets *out if the key exists, and otherwise leaves
- * it unchanged; with `required` a missing key is an error. Integers of all widths are accepted as integers, and integers as
- * numbers. An array of equal integers, one per layer, is accepted as one integer. */
+/* Get values by key, in which "{}" is replaced by the architecture. A getter sets *out if the key exists, and otherwise
+ * leaves it unchanged; with `required` a missing key is an error. Integers of all widths are accepted as integers, and
+ * integers as numbers. An array of equal integers, one per layer, is accepted as one integer. */
 const struct gguf_entry *gguf_find(const struct gguf *gguf, const char *key);
 int gguf_integer(const struct gguf *gguf, const char *key, bool required, int64_t *out, struct err *err);
 int gguf_real(const struct gguf *gguf, const char *key, bool required, double *out, struct err *err);

@@ -4,7 +4,7 @@
 
 static int depth_of(const struct draft_tree *tree, int node) { return node < 0 ? 0 : tree->depth[node]; }
 
-/* Lets a drafter extend the tree, at most to the depth that the answer can still use. */
+/* Extends the tree by a drafter, at most to the depth that the answer can still use. */
 static int extend(const struct growth *growth, const struct step *step, int room, struct err *err)
 {
     struct draft_tree *tree = growth->tree;
@@ -67,7 +67,7 @@ static int keep(struct draft_tree *tree, const struct step *step, struct draft_s
         ? err_set(err, ERR_INPUT, "the policy keeps nodes without their parents") : 0;
 }
 
-/* Lets a drafter review the nodes below a leaf. Returns the number of nodes that it added. */
+/* Runs a drafter's review of the nodes below a leaf. Returns the number of nodes that the drafter added. */
 static int review(const struct growth *growth, const struct step *step, int room, int *agreed, struct err *err)
 {
     struct draft_tree *tree = growth->tree;

@@ -65,7 +65,7 @@ struct decoder {
     struct draft_tree tree;
     struct draft_steps steps;           /* that made it */
     struct draft_leaf *leaf;            /* [tree.capacity] */
-    struct watches watches;             /* those of the five below that exist */
+    struct watches watches;             /* the watches below that exist */
     struct forced *forced;
     struct budgeting *budgeting;
     struct overlap_watch overlap;
@@ -75,7 +75,7 @@ struct decoder {
     struct text notes;
     bool by_device;                     /* the device runs whole iterations */
     bool chooses;                       /* the device chooses tokens in the host's loop */
-    struct engine_choice choice;        /* of the current iteration */
+    struct engine_choice choice;        /* arguments of the choice in the current iteration */
     char loop_device[64];                     /* text that decoder_loop_device returns */
     struct ending ending;
     size_t text_given;                  /* bytes of the text passed to the sink */

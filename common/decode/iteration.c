@@ -194,8 +194,8 @@ static int watch_check(struct decoder *decoder, struct decode_iteration *iterati
     return 0;
 }
 
-/* Lets the watches check, and tokens be chosen again, until each chosen row was checked: every round but the last leads to
- * another branch of the draft. */
+/* Calls the watches, which may have tokens chosen again, until each chosen row was checked: every round but the last leads
+ * to another branch of the draft. */
 static int check(struct decoder *decoder, struct decode_iteration *iteration, struct forward *forward, struct err *err)
 {
     int32_t seen[ROWS_MAX];

@@ -139,18 +139,18 @@ struct drafter_class {
      * that `setup` points to outlive the drafter. */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
 
-    /* Called by draft_grow, once a STEP_EXTEND, after commit. Adds up to leaf->siblings children to each leaf, best first, and
-     * continues below each child with one node per level down to `tokens` levels. DRAFT_OWN siblings: a tree of the drafter's
-     * own shape with at most that many levels. Leaves are distinct nodes of the tree, or -1; nodes may belong to other
-     * drafters. Returns the number of nodes added; fewer than requested, or none, is not a failure. */
+    /* Called by draft_grow, once per STEP_EXTEND, after commit. Adds up to leaf->siblings children to each leaf, best first,
+     * and continues below each child with one node per level down to `tokens` levels. DRAFT_OWN siblings: a tree of the
+     * drafter's own shape with at most that many levels. Leaves are distinct nodes of the tree, or -1; nodes may belong to
+     * other drafters. Returns the number of nodes added; fewer than requested, or none, is not a failure. */
     int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                    struct err *err);
 
-    /* Called by draft_grow, once a STEP_REVIEW. Follows its own choices through the nodes below `leaf` (-1: the root), which it
-     * reads in one forward: it steps to the child that carries its token, drops all other nodes below the leaf, and adds its
-     * token where no child has it. Kept nodes get its number as reviewer, its log-probability and, with `proposals`, the
-     * distribution it drew them from, as if it had drafted them. *agreed: number of kept nodes. Returns the nodes added, 0 or
-     * 1. NULL: it cannot review. */
+    /* Called by draft_grow, once per STEP_REVIEW. Follows its own choices through the nodes below `leaf` (-1: the root),
+     * which it reads in one forward: it steps to the child that carries its token, drops all other nodes below the leaf, and
+     * adds its token where no child has it. Kept nodes get its number as reviewer, its log-probability and, with
+     * `proposals`, the distribution it drew them from, as if it had drafted them. *agreed: number of kept nodes. Returns the
+     * nodes added, 0 or 1. NULL: it cannot review. */
     int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
 
     /* Called when the draft is complete, before its verification. Sets *out to the rows that the drafter adds, at most

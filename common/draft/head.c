@@ -190,7 +190,7 @@ static int rows_known(const struct head_drafter *mine)
     return known < mine->states.count ? known : mine->states.count;
 }
 
-/* Lets the head read the next `rows` rows of the text. out receives the logits of the last one; it may be NULL. */
+/* Runs the head over the next `rows` rows of the text. out receives the logits of the last one; it may be NULL. */
 static int read_text(struct head_drafter *mine, int rows, struct head_forward *out, struct err *err)
 {
     int32_t state[STATES_ROOM], node[STATES_ROOM];

@@ -11,7 +11,7 @@ struct draft_share {
     int levels;                 /* requested levels below a leaf, summed over all calls; a review counts as one */
     int reviewed;               /* nodes of other drafters that it read */
     int proposed;               /* nodes that it added, also those dropped later */
-    int verified, accepted;     /* its nodes in the verification, and the accepted ones */
+    int verified, accepted;     /* the drafter's nodes in the verification, and the accepted ones among these */
     int64_t bytes;              /* nominal bytes of weights, keys and values read */
     double seconds;
     int caught_up;              /* tokens of the text that it read first, and the seconds this took, included in `seconds` */

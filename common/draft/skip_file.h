@@ -28,7 +28,7 @@ struct skip_set {
     uint8_t attention[LAYERS_MAX], ffn[LAYERS_MAX];     /* 1: skipped */
 };
 
-/* How a set was found; stored in the file for information. */
+/* Describes how a set was found; stored in the file for information. */
 struct skip_search_facts {
     double ratio;
     uint64_t seed;

@@ -43,8 +43,8 @@ struct engine_setup {
     struct expert_source *forecast_to;
     struct second *second;               /* a second processor for the experts of `experts` (second.h); NULL: none */
     struct peers *peers;                 /* processes that compute some of the experts of `experts` (peers.h); NULL: none */
-    bool beside;                         /* its forwards are not verifications: cache policies and splits do not learn from
-                                          * them */
+    bool beside;                         /* forwards of this engine are not verifications: cache policies and splits do not
+                                          * learn from them */
     bool look_ahead;                     /* forecast the next layer's experts by its router on this layer's state */
     bool forecast_forced;                /* forecast forced experts of all layers before a forward */
     /* Rows of a slab of a prompt, on devices that support slabs (info.slabs), 1 .. 2048; 0: no slabs. Results are only
@@ -179,11 +179,11 @@ struct forward {
     const float *reconstruction;
     const int32_t *distinct_wanted;      /* [moe] distinct experts of all rows */
     const int32_t *distinct_loaded;      /* [moe] of these, experts computed by this forward */
-    int64_t expert_bytes;                /* of one routed expert, averaged over layers */
+    int64_t expert_bytes;                /* bytes of one routed expert, averaged over layers */
     int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV in windows */
-    /* Texts that shared the forward, their rows, [moe] distinct experts that ran for all of these, and [moe] of distinct_loaded
-     * those that ran for no other text. All else is of this text alone, but of `bytes` it has its rows' share of the weights;
-     * these shares add up to all of them. */
+    /* Number of texts that shared the forward; number of their rows; [moe] distinct experts that ran for all of these; and
+     * [moe] the part of distinct_loaded that ran for no other text. All other members are of this text alone, but `bytes`
+     * contains its rows' share of the weights; these shares add up to all weights read. */
     int texts, all_rows;
     const int32_t *all_loaded, *only_loaded;
 };

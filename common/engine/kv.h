@@ -13,8 +13,8 @@
 
 struct kv_shape {
     int layers, kv_heads, head_dim, value_dim;
-    const struct hparams *model;                     /* its layers have individual last three members, or a state in place of
-                                                      * keys and values; NULL: all layers are equal */
+    const struct hparams *model;                     /* each of its layers determines the last three members for itself, or
+                                                      * has a state in place of keys and values; NULL: all layers are equal */
     enum cache_format format;
 };
 

@@ -30,7 +30,7 @@ struct layer_routing {
 struct layer_next {
     int number;
     const struct layer_weights *weights; /* NULL: none */
-    bool forecast;                       /* its choice is a forecast for the source of its experts */
+    bool forecast;                       /* the router's choice is a forecast for the source of its experts */
     int32_t *expert;                     /* [rows][top_k] receives its choice, valid after waiting for the queue; NULL:
                                           * scratch */
 };
