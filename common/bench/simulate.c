@@ -245,7 +245,7 @@ static double run_by_fetching(struct run *r, int layer, int count, bool greedy)
     return end;
 }
 
-/* Computes experts as the store makes them available. The next layer's router is asked once this layer's experts are
+/* Computes experts as the store makes them available. The next layer's router runs once this layer's experts are
  * requested. */
 static int run_by_store(struct run *r, const struct simulated_step *step, int layer, int count, struct err *err)
 {

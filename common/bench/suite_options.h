@@ -27,7 +27,7 @@ struct suite_options {
                SAMPLING_OPTIONS(SUITE_FIELD, SUITE_FIELD, , *);
     const char *budget_phase, *reference, *field, *chat_template;       /* one value each */
     bool ignore_eos, overlap, reconstruction, forecasts, chat;
-    int repetitions, warm_up, prompts_per_task;                         /* 0; -1; 0: not given */
+    int repetitions, warm_up, prompts_per_task;                         /* not given: 0, -1, 0 */
     double measure_seconds;                                             /* -1: not given */
 };
 

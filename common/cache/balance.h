@@ -37,7 +37,7 @@ struct balance {
     double distinct;                    /* b: distinct experts that a step of this layer wants */
     double cpu_unit, gpu_unit, io_unit, draft_unit;     /* seconds of a pair, of an expert, of a transfer, of a drafted token */
     int layers;                         /* L: layers of the target */
-    double expert_bytes, bytes_left;    /* W; free bytes in the fast memory */
+    double expert_bytes, bytes_left;    /* expert_bytes: W; bytes_left: free bytes in the fast memory */
     const struct balance_shares *shares;
     const int32_t *fetches;             /* [K + 1] n(tau): number of experts that each tau would have fetched */
 };

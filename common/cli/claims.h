@@ -38,7 +38,7 @@ int claims_see(const void *context, const char *name, const char *path, struct e
 /* Checks a stream that the command continues like claims_input, but a kept output may replace it. */
 int claims_resumed(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* Checks a file given by its identity like claims_input. */
+/* Checks a file like claims_input, but compares the given identity. */
 int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
                     struct err *err);
 

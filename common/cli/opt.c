@@ -71,8 +71,8 @@ struct walk {
     struct console *console;
     const char **operands;
     int operand_count;
-    bool *given;                        /* [options of the subcommand] counted by the rules */
-    bool *seen;                         /* [options of the subcommand] */
+    bool *given;                        /* [options of the subcommand] given, as the rules between options count it */
+    bool *seen;                         /* [options of the subcommand] occurs on the command line */
     const char *input, *output;         /* the options or operands given as "-" */
 };
 

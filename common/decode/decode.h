@@ -96,7 +96,7 @@ struct decode_result {
     int tokens;
     const char *text;                   /* answer without the end token, cut before a stop string; NULL: no tokenizer */
     size_t text_bytes;
-    enum finish_reason finish;          /* FINISH_ABORT: a stop was requested; the text is the final part */
+    enum finish_reason finish;          /* FINISH_ABORT: a stop was requested; `text` is the part that was final */
     int iterations;
     int drafts, draft_tokens, accepted_tokens;      /* vLLM's num_drafts, num_draft_tokens, num_accepted_tokens */
     double prefill_s, total_s;

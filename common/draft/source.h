@@ -47,7 +47,7 @@ struct draft_source {
     bool second_next;                   /* the second branch predicts the next token, too */
     bool beside;                        /* the second branch predicts the next token, and children are drawn from both
                                          * (DRAFT_BRANCHES) */
-    int max_rows, max_logit_rows;       /* maximum rows of one reading; at most DRAFT_ASKED_MAX rows have logits */
+    int max_rows, max_logit_rows;       /* of one reading; max_logit_rows is at most DRAFT_ASKED_MAX */
     int positions;                      /* longest text, including a draft */
     int ranks;                          /* number of most likely tokens that the source can return itself; 0: it returns
                                          * logits */
