@@ -125,8 +125,8 @@ static const struct naming states_grouped = {
     [SLOT_DELTA_NORM] = BLOCK "ssm_norm.weight", \
     [SLOT_DELTA_OUT] = BLOCK "ssm_out.weight"
 static const struct naming spaces = {.slot = {SPACES, FFN_NORM}, .paired = true, .prepared_states = true};
-/* Layers that are half of a usual one; their only norm is named attn_norm. The order of the rows of q and k is unknown but
- * irrelevant: RoPE does not rotate them, so every order that q and k share gives the same products. */
+/* Names in layers that are half of a usual one; their only norm is named attn_norm. The order of the rows of q and k is unknown
+ * but irrelevant: RoPE does not rotate them, so every order that q and k share gives the same products. */
 static const struct naming halves = {
     .slot = {SPACES, [SLOT_FFN_NORM] = BLOCK "attn_norm.weight"}, .prepared_states = true};
 

@@ -52,7 +52,7 @@ static const struct naming hydra[2][2] = {      /* [a Dropout before each block]
     {{.slot = {HYDRA_NAMES("")}}, {.slot = {HYDRA_NAMES(".1")}}},
     {{.slot = {HYDRA_NAMES("")}, .spaced = true}, {.slot = {HYDRA_NAMES(".1")}, .spaced = true}}};
 
-/* Returns Hydra's names with Dropouts for prefix heads, and without for others. */
+/* Returns the names of a head's kind (head.h). Hydra's prefix heads are those with Dropouts. */
 const struct naming *head_naming(const struct head_params *head, bool layers)
 {
     static const struct naming *const names[HEAD_KINDS] = {
