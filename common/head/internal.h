@@ -38,7 +38,7 @@ struct head {
     const struct head_class *class;
     struct head_setup setup;
     const struct head_params *params;
-    struct head_params own;              /* description of a predictor, which has none in the file */
+    struct head_params own;              /* description of a predictor; the model file contains none */
     const struct hparams *shape;
     int layers, number;                  /* layers: 1 or 0; number: index of the layer in shape->layer[] */
     struct device *device;
@@ -78,7 +78,7 @@ struct head {
     /* only for a predictor with experts: */
     struct layer_routing routing;
     struct expert_source *experts;
-    /* All predictors of a model. Then only setup, params and shape of this struct are used besides. NULL: one network. */
+    /* All predictors of a model; besides these only setup, params and shape are then used. NULL: one network. */
     struct modules *modules;
 };
 

@@ -37,7 +37,7 @@ struct evaluation {
     struct evaluation_setup setup;
     struct text draft;                  /* "head:file=..." */
     const char *words[1];
-    int positions, depth, limit;        /* depth: of the deepest draft */
+    int positions, depth, limit;        /* depth: depth of the deepest draft */
     struct feature_request features;
     struct buffer states;               /* [features.count][text.tokens][hidden] states of the current text */
     struct forward shown;               /* the result that a forward over the whole text would return */

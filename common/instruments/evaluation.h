@@ -35,7 +35,7 @@ struct evaluation_setup {
     const char *drafting;               /* further drafter settings: "stop=0.6"; NULL: none */
     int length;                         /* of chains, 1 .. EVALUATION_LENGTH_MAX */
     const char *tree;                   /* shape of draft trees; NULL: no trees are drafted */
-    int limit;                          /* maximum tokens used of a text; 0: as the context allows */
+    int limit;                          /* maximum tokens used per text; 0: as many as the context allows */
     bool decoding;                      /* evaluation_prompt will be used, else evaluation_text */
     const struct stop *stop;            /* stops decoding with ERR_SIGNAL; NULL: never */
 };
@@ -65,7 +65,7 @@ struct evaluation_text {
     const float *const *state;          /* each [tokens][hidden], in the order of evaluation_states */
 };
 
-/* Sets *rows to the maximum rows, and rows with logits, per forward that decoding with such trees needs of the engine. */
+/* Sets *rows to the maximum rows, and rows with logits, per forward that decoding with such trees requires. */
 int evaluation_rows(const char *tree, int *rows, struct err *err);
 
 /* Opens the head and everything that the evaluation needs. */

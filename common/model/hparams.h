@@ -97,20 +97,20 @@ struct hparams {
                                       * latent */
         float latent_epsilon;        /* epsilon of the latents' norms */
         enum qk_norm qk_norm;
-        float latent_scale;          /* multiplies the normed latent of keys and values; 0: none */
+        float latent_scale;          /* multiplies the normalised latent of keys and values; 0: none */
         bool turn_first;             /* q and k are rotated before their norms, which are one per head */
         bool plain_norm;             /* these norms have no weights, and layers without positions have no such norms */
         float still_scale;           /* layers without positions multiply queries by 1 + still_scale * log(1 +
                                       * floor((position + 1) / still_floor)); 0: no factor */
         int still_floor;
         bool aligned;                /* windows begin at multiples of their size: a token attends to its own chunk only */
-        bool gate;                   /* each float of attention's output is multiplied by a sigmoid gate: a linear product of
+        bool gate;                   /* each float of attention's output is multiplied by the sigmoid of a linear product of
                                       * attention's input */
         bool head_gate;              /* the gate has one value per head */
         bool sinks;                  /* each head has an extra score in the softmax, without a value */
         bool qkv_bias, out_bias;     /* with latents: qkv_bias is the bias of the matrices that compute the latents */
         float clip_qkv;              /* 0: none */
-        float value_scale;           /* multiplies values; 0: not */
+        float value_scale;           /* multiplies values; 0: no factor */
         bool value_norm;             /* the value of each head is normalised, without a weight */
         float scale;
     } attention;

@@ -56,7 +56,7 @@ static const double text_memory = 0.8;  /* factor on past observations, per text
 
 struct known {                          /* measurements of a drafter in a task */
     double second, seconds;             /* where the first choice was rejected: number of accepted second choices, and of all */
-    double offers;                      /* share of requests at which it proposes tokens, 0 .. 1 */
+    double offers;                      /* share of requests at which the drafter proposes tokens, 0 .. 1 */
 };
 
 struct task {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double negligible = 1e-9;      /* expected tokens that no bound needs to count */
+static const double negligible = 1e-9;      /* bounds ignore later tokens once fewer than this are expected */
 
 struct search {
     const struct plan_setup *setup;

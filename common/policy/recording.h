@@ -31,9 +31,9 @@ struct recorded_position {
     int64_t bytes, draft_bytes;
     int catch_up;
     uint64_t tree;                      /* recording_tree of the verified draft */
-    int kept;                           /* drafted tokens that it accepted */
-    uint64_t makers;                    /* digest of its drafters and reviewers, if there are several drafters; 0: unknown */
-    size_t share;                       /* 1 + index of its shares [drafters]; 0: unknown */
+    int kept;                           /* number of drafted tokens that the live iteration accepted */
+    uint64_t makers;                    /* digest of the draft's drafters and reviewers, if there are several drafters; 0: unknown */
+    size_t share;                       /* 1 + index of the iteration's shares [drafters]; 0: unknown */
     int64_t expert_bytes;               /* bytes of one expert; 0: unknown */
 };
 
@@ -44,14 +44,14 @@ struct recorded_text {
     int prompt_tokens;
     int32_t *token;                     /* [tokens] the answer */
     int tokens;
-    size_t position;                    /* index of its first position; there are tokens - 1 */
+    size_t position;                    /* index of the text's first position; a text has tokens - 1 positions */
     int iterations;                     /* of the live run */
 };
 
 struct recording {
     struct header header;
     int drafters;                       /* each has a draft at each position */
-    char *named;                        /* their names, a JSON list; NULL: unknown */
+    char *named;                        /* names of the drafters, a JSON list; NULL: unknown */
     bool sampled;                       /* temperature above 0; false if unknown */
     struct recorded_draft *draft;       /* [positions][drafters] */
     size_t drafts, draft_room;

@@ -56,7 +56,7 @@ struct comparison {
     struct compare_row *rows;           /* in the order of the first stream */
     size_t count, room;
     int alone;                          /* number of settings in only one of the streams */
-    int first_alone;                    /* one of them, index in measurements.settings; -1: none */
+    int first_alone;                    /* one of these settings, index in measurements.settings; -1: none */
     bool other_machine;                 /* device, instruction set or threads differ */
     double memory;                      /* read bandwidth now over before; NaN: not measured in both */
     bool machine_changed;               /* other_machine, or memory differs by more than the limit */

@@ -44,7 +44,7 @@ struct figure_row {
 };
 
 struct figure_table {
-    const char *type;                   /* "type" of its JSON lines */
+    const char *type;                   /* "type" of the table's JSON lines */
     const char *heading;                /* NULL: only in JSON, or in CSV if it is the first table, because it is too long for
                                          * display */
     const struct figure_column *columns;        /* ends with key NULL */

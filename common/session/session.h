@@ -132,9 +132,10 @@ int session_keep_hot_set(const struct session *session, struct err *err);
 /* Prints notes on missing device features, and, with -v, on how experts are read. */
 void session_print(const struct session *session, const struct console *console);
 
-/* stop: see prompts/prompts.h. console: prints the notes; NULL: none are printed. */
 /* Prints a note if prompts will be read from a terminal. */
 void session_note_terminal(const struct session_prompts *options, const struct strings *files, const struct console *console);
+
+/* Opens the prompts. stop: see prompts/prompts.h. console: prints the notes; NULL: none are printed. */
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, const struct stop *stop, const struct console *console,
                          struct err *err);

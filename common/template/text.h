@@ -13,7 +13,7 @@ int text_strip(struct render *r, const struct string *s, const struct string *se
 /* Splits a string. separator NULL: at runs of white space, without empty parts. max < 0: no limit. */
 int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t max, struct value *out);
 
-/* Returns the end of the line of a Python str that begins at `begin`; *next: the begin of the next line. Lines end with \n,
+/* Returns the end of the line of a Python str that begins at `begin`; *next: the start of the next line. Lines end with \n,
  * \r, \r\n, \v, \f, the separators 1c to 1e, U+0085, U+2028 or U+2029, or at the end of the string. */
 size_t text_line_end(const struct string *s, size_t begin, size_t *next);
 int text_lines(struct render *r, const struct string *s, struct value *out);          /* a list of the lines, without line

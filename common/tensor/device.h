@@ -40,7 +40,7 @@ struct device_info {
     bool loops;                      /* supports loop_start and the operations of loops in kernels/ops.h */
     bool chooses;                    /* choosing and ranking tokens here saves the copy of their logits: engine_chooses */
     bool slabs;                      /* uses other products for complete slabs of a prompt (kernels/linear.h) */
-    char no_slabs[256];              /* the reason if only this device of its kind cannot use slabs; else "" */
+    char no_slabs[256];              /* the reason, if devices of this kind can use slabs but this one cannot; else "" */
     bool splits;                     /* products with bf16 weights need scratch, too (operand_bytes of kernels/formats.h) */
     int threads;
     bool bf16_activations;           /* as in device_setup; the name contains it, too */

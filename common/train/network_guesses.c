@@ -1,7 +1,7 @@
 /* The networks of Medusa and Hydra: several heads, each of which predicts one token. */
 #include "common/train/network_internal.h"
 
-/* Returns the state that the heads read: the normed output of Hydra's prefix layer, or without one the target's state. */
+/* Returns the state that the heads read: the normalised output of Hydra's prefix layer, or without one the target's state. */
 static struct variable *states_of(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
