@@ -32,7 +32,7 @@ struct recorded_position {
     int catch_up;
     uint64_t tree;                      /* recording_tree of the verified draft */
     int kept;                           /* number of drafted tokens that the live iteration accepted */
-    uint64_t makers;                    /* digest of the draft's makers, drafters and reviewers, if several drafted; 0: unknown */
+    uint64_t makers;                    /* digest of the draft's drafters and reviewers, if several drafted; 0: unknown */
     size_t share;                       /* 1 + index of the iteration's shares [drafters]; 0: unknown */
     int64_t expert_bytes;               /* bytes of one expert; 0: unknown */
 };
