@@ -168,7 +168,8 @@ static int put_resolved(struct text *out, const struct parse *parse, const struc
         const size_t key = strcspn(at + 1, "=");
         if (text_putc(out, *at, err))
             return -1;
-        if ((*at != ':' && *at != ',') || !is_among(files->keys, at + 1, key) || !is_file(value, at + 1, at + key + 2))
+        if ((*at != ':' && *at != ',') || !at[1 + key] || !is_among(files->keys, at + 1, key) ||
+            !is_file(value, at + 1, at + key + 2))
             continue;
         if (text_put(out, at + 1, key + 1, err))
             return -1;

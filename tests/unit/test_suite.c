@@ -206,15 +206,17 @@ static void variants_are_written_out(void **state)
 
     assert_int_equal(read_text(&suite, "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": ["
         "{\"name\": \"s\", \"draft\": [\"suffix:corpus=c,depth=9,save=s\", \"ngram\", \"self:topk=1,skip=0.4\","
-        " \"self:skip=0.4.json,topk=1\", \"self:skip=1e0,experts=e\"], \"policy\": \"dytc-verify:most=3,cost=c\"},"
+        " \"self:skip=0.4.json,topk=1\", \"self:skip=1e0,experts=e\", \"model:file\"],"
+        " \"policy\": \"dytc-verify:most=3,cost=c\"},"
         "{\"name\": \"o\", \"draft\": \"self:skip=s\", \"policy\": \"oracle:cost=time,file=f\"}]}", &err), 0);
     static const char *const resolved[] = {"suffix:corpus=%s/c,depth=9,save=%s/s", "ngram", "self:topk=1,skip=0.4",
                                            "self:skip=%s/0.4.json,topk=1", "self:skip=1e0,experts=%s/e",
-                                           "dytc-verify:most=3,cost=%s/c", "self:skip=%s/s", "oracle:cost=time,file=%s/f"};
+                                           "model:file", "dytc-verify:most=3,cost=%s/c", "self:skip=%s/s",
+                                           "oracle:cost=time,file=%s/f"};
     const json_t *two = suite->settings[0].options, *one = suite->settings[1].options;
-    for (size_t i = 0; i < 8; i++) {
-        const json_t *text = i < 5 ? json_array_get(json_object_get(two, "draft"), i)
-            : json_object_get(i == 5 ? two : one, i == 6 ? "draft" : "policy");
+    for (size_t i = 0; i < 9; i++) {
+        const json_t *text = i < 6 ? json_array_get(json_object_get(two, "draft"), i)
+            : json_object_get(i == 6 ? two : one, i == 7 ? "draft" : "policy");
         snprintf(expected, sizeof expected, resolved[i], folder, folder);
         assert_string_equal(json_string_value(text), expected);
     }
