@@ -481,7 +481,10 @@ int decoders_write_calibration(struct decoder *const *decoder, int count, const 
             return -1;
         for (int d = 0; d < entries; d++) {
             struct estimator *estimator = (i ? other : entry)[d].estimator;
-            if (estimator->seen > 0 && !(all[d] && learned[d][all[d] - 1] == estimator))        /* policies may share it */
+            int at = 0;
+            while (at < all[d] && learned[d][at] != estimator)
+                at++;
+            if (estimator->seen > 0 && at == all[d])            /* policies of texts of one task may share it */
                 learned[d][all[d]++] = estimator;
         }
     }

@@ -6,8 +6,10 @@
 #include "common/base/utf8.h"
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
+#include "common/decode/internal.h"
 #include "common/draft/drafter.h"
 #include "common/instruments/record.h"
+#include "common/predict/calibration.h"
 #include "common/sample/sampler.h"
 #include "tests/unit/rig.h"
 
@@ -557,6 +559,37 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     json_decref(map);
 }
 
+/* Concurrent texts of one task share an estimator, which counts once in the calibration, whatever the order of the texts. */
+static void a_shared_estimator_counts_once(void **state)
+{
+    static const char *const task[3] = {"a", "b", "a"};
+    static const double seen[3] = {10, 40, 10};
+    struct rig rig;
+    struct decode_settings settings = DECODE_DEFAULTS;
+    struct decoder *decoder[3] = {NULL};
+    struct estimator got;
+    const struct calibration_entry entry = {"ngram", &got};
+    (void)state;
+    settings.draft = (struct strings){ngram, 1};
+    settings.policy = "cascade-cost";
+    open_rig(&rig, 1, -1, 0, 1);
+    const char *path = unit_path(rig.folder, "calibration.json");
+    for (int i = 0; i < 3; i++) {
+        const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings, .like = decoder[0]};
+        const struct policy_text text = {.task = task[i]};
+        must(decoder_open(&decoder[i], &setup, &rig.err), &rig.err);
+        struct policy *policy = decoder[i]->policy;
+        policy->class->begin(policy, &text);
+        policy->class->estimator(policy, 0)->seen = seen[i];
+    }
+    must(decoders_write_calibration(decoder, 3, path, "", &rig.err), &rig.err);
+    must(calibration_read(path, "", &entry, 1, &rig.err), &rig.err);
+    assert_true(fabs(got.seen - 25) < 1e-6);
+    for (int i = 2; i >= 0; i--)
+        decoder_close(&decoder[i]);
+    rig_close(&rig);
+}
+
 static void a_record_has_no_nul(void **state)
 {
     (void)state;
@@ -583,6 +616,7 @@ int main(void)
         cmocka_unit_test(text_is_certain_when_it_is_given),
         cmocka_unit_test(bad_prompts_and_settings_are_refused),
         cmocka_unit_test(a_suite_sets_what_a_command_line_sets),
+        cmocka_unit_test(a_shared_estimator_counts_once),
         cmocka_unit_test(a_record_has_no_nul),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
