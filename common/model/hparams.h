@@ -152,7 +152,7 @@ struct hparams {
         int zero_experts;            /* number of experts without weights, which return their input; numbered after the
                                       * others */
         bool weigh_input;            /* the weight multiplies the input of the expert, not its output; top_k is 1 */
-        int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
+        int groups, groups_kept, group_rank;     /* kernels/route.h; groups 0: none */
     } router;
     bool shortcut;                   /* the output of routed experts is added after the next layer, which is dense
                                       * (LongCat-Flash) */

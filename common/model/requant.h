@@ -1,6 +1,6 @@
 /* Copies a model file and stores its matrices in other formats. Weights are decoded to f32, as kernels decode them, and rounded
  * to the new format, so quantised weights are rounded a second time. Tensors that keep their format are copied. A model that
- * differs from its digests is refused. */
+ * differs from its digests is rejected. */
 #ifndef MOE_MODEL_REQUANT_H
 #define MOE_MODEL_REQUANT_H
 

@@ -2,7 +2,7 @@
  * dynamic programming from the end finds the sequence of lengths with the least total cost: an upper bound for all policies.
  * Source of the idea: "Limits of Speculation", arXiv 2609.22156.
  *
- * An answer that is not in the recording, or differs from it, gets no drafts. */
+ * An answer that is not in the recording, or differs from it, is decoded without drafts. */
 #include "common/policy/shape.h"
 
 #include <math.h>

@@ -39,7 +39,7 @@ struct policy_setup {
     int max_length;             /* the largest K */
     struct shape *shape;        /* shape of the draft (shape.h); must outlive the policy */
     bool sampled;               /* temperature above 0 */
-    bool chains;                /* recordings hold chains only: no node may have two children */
+    bool chains;                /* recordings contain chains only: no node may have two children */
     int experts, top_k;         /* experts of a layer; experts per token; 0: a dense model */
     /* A policy with the same settings for another text of the run; NULL: none. If it has learned estimates, the new policy
      * shares them, so that concurrent texts learn together. */
@@ -69,7 +69,7 @@ enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP, STEP_REVIEW };
 /* The policy owns the arrays; they are valid until its next call. */
 struct step {
     enum step_kind kind;
-    int drafter, tokens;                /* EXTEND: see drafter.h; REVIEW: the drafter */
+    int drafter, tokens;                /* EXTEND: see draft/drafter.h; REVIEW: the drafter */
     int levels;                         /* EXTEND: levels that the draft will still get, this step's included, if there is
                                          * room; 0: undecided */
     const struct draft_leaf *leaf;      /* [leaves]; REVIEW: one leaf */
@@ -170,7 +170,7 @@ int policy_open(struct policy **out, const char *text, const struct policy_setup
 void policy_close(struct policy **policy);
 
 /* Returns the class of the policy that `text` names, for use before the drafters, and thus the policy, are open. Returns NULL
- * if policy_open would refuse the name. */
+ * if policy_open would reject the name. */
 const struct policy_class *policy_find(const char *text, int draft_length);
 
 #endif

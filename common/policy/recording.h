@@ -3,7 +3,7 @@
  * trees has all drafted nodes in the order of drafting, and element k refers to the first k nodes.
  *
  * A position is the root of a possible iteration: each token of the text but the last one, in order. A stream with a missing
- * position, or with drafts that contradict the text, is refused. */
+ * position, or with drafts that contradict the text, is rejected. */
 #ifndef MOE_POLICY_RECORDING_H
 #define MOE_POLICY_RECORDING_H
 

@@ -44,7 +44,7 @@ int shape_open(struct shape **out, const char *text, struct err *err);
 void shape_close(struct shape **shape);
 
 /* Returns the shape's next step, for the first drafter that proposes anything: if a drafter adds nothing to an empty draft, the
- * next drafter is asked. */
+ * next drafter is tried. */
 struct step shape_next(struct shape *shape, const struct draft_view *view, int depth);
 
 #endif

@@ -3,7 +3,7 @@
  * Every process makes the same calls in the same order. Each call first exchanges the status of all processes. If one has
  * failed (ranks_leave), this call and all later ones fail in every process, with the error and name of the failed one. The
  * death of a process is detected by processes on the same machine that wait for it. No process waits for ever, and an error is
- * printed once: by process 0, or the first living one; the others get ERR_REPORTED.
+ * printed once: by process 0, or the first living one; the others return ERR_REPORTED.
  *
  * Parts: the part of process `rank` in an array is cut[rank] .. cut[rank + 1], with `cut` [size + 1]. */
 #ifndef MOE_RANKS_RANKS_H
@@ -56,7 +56,7 @@ int ranks_share_agreed(struct ranks *ranks, void *data, const size_t *cut, struc
 /* Collects an array (gather): like ranks_share, but only process 0 receives the whole array. */
 int ranks_collect(struct ranks *ranks, void *data, const size_t *cut, struct err *err);
 
-/* Sums of floats by parts. Each process gets the sum over its own part,
+/* Sums of floats by parts. Each process receives the sum over its own part,
  *
  *     sum[i] = (..((start + values of process 0) + values of process 1) .. + values of process givers - 1)
  *

@@ -218,7 +218,7 @@ struct work {
     const struct measured_sample *begin, *end;          /* samples of the task, sorted by prompt */
     int setting, reference;
     struct stats_pair *pairs;                           /* one pair per prompt */
-    int *prompts;                                       /* indices of these prompts; NULL: not wanted */
+    int *prompts;                                       /* indices of these prompts; NULL: not requested */
     double *values;                                     /* scratch: one value per step or sample */
 };
 

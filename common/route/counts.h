@@ -7,8 +7,8 @@
  * Only tokens of the text count: prompt tokens, decoded tokens, and the accepted tokens of a verified draft. The counts of a
  * text therefore do not depend on how it was drafted.
  *
- * Both tables hold integers. A token's mass is rounded to multiples of 2^-30 before it is added, here and where a producer sums
- * the tokens of a record (route_mass_add). Every sum is then exact and independent of order and grouping, so shards can be
+ * Both tables contain integers. A token's mass is rounded to multiples of 2^-30 before it is added, here and where a producer
+ * sums the tokens of a record (route_mass_add). Every sum is then exact and independent of order and grouping, so shards can be
  * counted anywhere and merged in any order. The mass of a record that is not a multiple of 2^-30 is rounded to one.
  *
  * Memory: the two tables. Errors: an expert or a mass out of range; 2^32 tokens or more. */

@@ -15,8 +15,8 @@
 
 /* ALL, PROMPT and DECODE select tokens of the text; DECODE those after the prompt, whether drafted or not. VERIFY selects all
  * nodes of forwards that verify a draft, rejected nodes included ("each token processed during verification", MoE-Spec appendix
- * D). The consumer gets these records as if all nodes were accepted, and without mass, which is a sum over accepted nodes only.
- * */
+ * D). The consumer receives these records as if all nodes were accepted, and without mass, which is a sum over accepted nodes
+ * only. */
 enum route_phases { ROUTE_ALL, ROUTE_PROMPT, ROUTE_DECODE, ROUTE_VERIFY };
 extern const char *const route_phase_words[];                   /* in the order of the enum; ends with NULL */
 
@@ -34,8 +34,8 @@ struct route_consumer {
     int (*open)(void *context, const struct stream_model *model, struct err *err);       /* once, before all others */
     void (*begin)(void *context, const struct route_begin *begin);      /* a sequence begins */
     int (*tokens)(void *context, const struct route_tokens *record, struct err *err);
-    int (*end)(void *context, int64_t sequence, struct err *err);       /* the sequence gets no more tokens */
-    int (*iteration)(void *context, const struct decode_iter *iter, struct err *err);   /* NULL: decode streams are refused */
+    int (*end)(void *context, int64_t sequence, struct err *err);       /* no further tokens of the sequence follow */
+    int (*iteration)(void *context, const struct decode_iter *iter, struct err *err);   /* NULL: decode streams are rejected */
 };
 
 /* Sets the error for input without records of these phases: "the routes have no ...; profile ..." Returns -1. */

@@ -1,5 +1,5 @@
-/* Experts that a cache holds from the start: the best of a rank stream (--cache-policy static:rank=FILE), or those that earlier
- * runs requested most (--hot-set FILE). At its end the run writes the hot set for the next one. */
+/* Experts that a cache contains from the start: the best of a rank stream (--cache-policy static:rank=FILE), or those that
+ * earlier runs requested most (--hot-set FILE). At its end the run writes the hot set for the next one. */
 #ifndef MOE_SESSION_CACHE_PINS_H
 #define MOE_SESSION_CACHE_PINS_H
 

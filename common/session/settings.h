@@ -33,10 +33,10 @@ struct decode_settings {
     const char *accept;         /* NULL: coupled */
     bool forecasts;             /* score the sources of forecasts (decode/scoring.h) */
     bool overlap;               /* measure the upper bound of acceptance of each draft (verify/overlap.h) */
-    const char *reference;      /* measure the divergence of the answer from this model (divergence.h); NULL: do not */
-    const char *force_routes, *force_accept;    /* recordings (forced.h); NULL: not given */
+    const char *reference;      /* measure the divergence of the answer from this model (decode/divergence.h); NULL: do not */
+    const char *force_routes, *force_accept;    /* recordings (decode/forced.h); NULL: not given */
     bool reconstruction;        /* measure the error of a budget in each layer */
-    const char *budget, *rank, *budget_phase;   /* see budget.h; NULL: not given */
+    const char *budget, *rank, *budget_phase;   /* see decode/budget.h; NULL: not given */
     int budget_mode;            /* enum budget_mode */
 };
 

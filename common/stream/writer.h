@@ -68,8 +68,8 @@ int writer_close(struct writer **writer, struct err *err);
  * Sequences may be open. The file left by an earlier run stays, too, because this run may have got less far. */
 int writer_close_early(struct writer **writer, const char *message, struct err *err);
 
-/* Gives up. A pipe gets an abort record with err's text, and so does the part of a file that writer_keep has kept, which
- * stays; any other file disappears. *writer may be NULL, so writer_abort may always be called. */
+/* Abandons the stream. A pipe receives an abort record with err's text, and so does the part of a file that writer_keep has
+ * kept, which stays; any other file disappears. *writer may be NULL, so writer_abort may always be called. */
 void writer_abort(struct writer **writer, const struct err *err);
 
 #endif

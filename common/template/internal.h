@@ -10,7 +10,7 @@
  *   template.c   one rendering from start to end
  *
  * All memory of a parse or a rendering comes from a pool with a limit, and is freed at once. Functions report errors through
- * the parser or the rendering, which hold `err` and the line. */
+ * the parser or the rendering, which contain `err` and the line. */
 #ifndef MOE_TEMPLATE_INTERNAL_H
 #define MOE_TEMPLATE_INTERNAL_H
 

@@ -4,7 +4,7 @@
  *           lstrip_blocks on, one newline at the end of the file dropped.
  * Offered:  for (else, if, loop.*, break, continue, unpacking), if, set (also as a block, and on namespaces), macro,
  *           generation; literals, slices, the operators of Jinja2, x if y else z, filters, tests and string methods as
- *           listed in template_filter.c, template_test.c and template_method.c; range, namespace, dict, raise_exception,
+ *           listed in filter.c, test.c and method.c; range, namespace, dict, raise_exception,
  *           and strftime_now, whose moment is the value `now` ("2025-08-05" or "2025-08-05 12:30:00"): no clock is read.
  * Limits:   steps, depth and bytes, in proportion to the values given. Anything else is an error that names line and
  *           construct.

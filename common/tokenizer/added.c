@@ -166,7 +166,7 @@ int added_find(const struct added_trie *trie, const struct added_token *tokens, 
         size_t end = 0, begin = at;
         while (origins->runs[run].end <= at)
             run++;
-        /* A token lies within one origin. */
+        /* All bytes of a token have one origin. */
         int32_t found = added_longest(trie, text, at, origins->runs[run].end, &end);
         if (found < 0) {
             at++;

@@ -2,7 +2,7 @@
  *
  * The file is a pipeline described by data, and so is struct tokenizer: added tokens, a list of normalisers, a list of
  * pre-tokenisers, the BPE model, a list of decoders and the ids put around a text. Each kind of element is one row of a table
- * (tokenizer_load.c); loading refuses an unknown element by name.
+ * (elements.c); loading rejects an unknown element by name.
  *
  * In:     valid UTF-8 (otherwise an error names the byte offset). NULs are allowed.
  * Out:    int32_t ids, 0 <= id < tokenizer_vocab_size(). The vocabulary may have gaps, and the model's may be larger (padding).

@@ -32,8 +32,8 @@ struct feature_source_setup {
     const struct stream_model *target;  /* borrowed; the target that the head is trained for */
     bool force;                         /* accept another tokenizer or vocabulary, with a note */
     int states;
-    const int *state;                   /* [states] borrowed; state numbers as in head.h, in the order of feature_text.states;
-                                         * the stream may contain more */
+    const int *state;                   /* [states] borrowed; state numbers as in model/head.h, in the order of
+                                         * feature_text.states; the stream may contain more */
     int cut;                            /* max tokens per text, the rest is ignored; 0: no limit */
     enum feature_part part;             /* texts of other parts are skipped */
     const char *folder;                 /* folder for an unnamed copy of input that is not a regular file, so that it can be

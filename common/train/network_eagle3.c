@@ -1,7 +1,7 @@
 /* The networks of EAGLE-3, a head that in training reads its own outputs over several steps, and of Kangaroo. */
 #include "common/train/network_internal.h"
 
-/* Computes g of head.h: the target's states, concatenated and projected. */
+/* Computes g of model/head.h: the target's states, concatenated and projected. */
 static struct variable *joined_states(const struct pass *pass)
 {
     const struct head_params *head = pass->network->head;

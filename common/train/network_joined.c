@@ -2,7 +2,7 @@
  * state. */
 #include "common/train/network_internal.h"
 
-/* Computes u of head.h: the input of the feed-forward network, before its norm. */
+/* Computes u, the input of the feed-forward network before its norm (common/head/jakiro.c). */
 static struct variable *trunk(const struct pass *pass)
 {
     struct tape *tape = pass->tape;

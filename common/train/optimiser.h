@@ -47,8 +47,8 @@ struct gradient_piece {
 };
 
 /* Makes step number `step`, counted from 0, with the gradients of the weights or of a piece, and sets the weights' gradients to
- * 0. With pieces, all processes get all new weights, with the same bytes as a single process. A gradient that is not finite is
- * an error and leaves everything unchanged. */
+ * 0. With pieces, all processes receive all new weights, with the same bytes as a single process. A gradient that is not finite
+ * is an error and leaves everything unchanged. */
 int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step,
                    struct optimiser_report *out, struct err *err);
 int optimiser_step_piece(const struct optimiser_settings *settings, struct weights *weights, int64_t step,

@@ -2,8 +2,8 @@
  *
  * A step is divided into parts: batches of some of its texts. Process p mod size computes part p, in round p / size. After each
  * round the gradients of its parts are added to the sum so far, in order: ((part 0 + part 1) + part 2) + .. So the same parts
- * give the same bytes with any number of processes. Each process gets the sum for its own piece of the weights only and keeps
- * the moments of that piece; it makes the optimiser's step there and sends the new weights to all. */
+ * give the same bytes with any number of processes. Each process receives the sum for its own piece of the weights only and
+ * keeps the moments of that piece; it makes the optimiser's step there and sends the new weights to all. */
 #ifndef MOE_TRAIN_SHARE_H
 #define MOE_TRAIN_SHARE_H
 

@@ -64,7 +64,7 @@ int trainer_scatter(struct trainer *trainer, struct err *err);
 
 /* Computes the mean loss of validation texts, in batches like those of steps, without noise. A loss that is not finite is an
  * error that names the text. Returns 1; 0 if a stop was requested (NULL: never); -1. With several processes each reads some of
- * the texts, all get the loss, and a stop is not possible. */
+ * the texts, all receive the loss, and a stop is not possible. */
 int trainer_evaluate(struct trainer *trainer, const struct train_source *texts, const struct stop *stop, double *loss,
                      struct err *err);
 
