@@ -129,7 +129,7 @@ struct policy_class {
 
     /* Returns the next step of a draft. Called first with an empty tree, then with the tree after each step. The previous step
      * has been carried out, but the drafter may have added fewer nodes than requested (view->added). Not called again in an
-     * iteration after STEP_STOP, nor after STEPS_MAX steps (decode/grow.c). */
+     * iteration after STEP_STOP, nor after DRAFT_STEPS_MAX steps (decode/grow.h). */
     struct step (*next)(struct policy *policy, const struct draft_view *view);
 
     /* Returns the K in force, for the iteration's record. Called after the last next of an iteration. */

@@ -68,8 +68,8 @@ int64_t device_memory_left(struct device *device);
  * info.host_memory. */
 struct buffer device_map(struct device *device, const void *data, size_t bytes);
 
-/* Returns the queue of the device. Copies run in its order. `upload` has read `data` when it returns; `download` has written
- * `data` only after queue_wait. */
+/* Returns the queue of the device. Copies run in its order. queue_upload has read `data` when it returns;
+ * queue_download has written `data` only after queue_wait. */
 struct queue *device_queue(struct device *device);
 void queue_upload(struct device *device, struct buffer to, const void *data, size_t bytes);
 void queue_download(struct device *device, void *data, struct buffer from, size_t bytes);
