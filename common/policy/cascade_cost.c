@@ -41,6 +41,8 @@ struct task {
     struct estimator estimator;
     double tokens, cost;                /* recent sums, for `rate`; cost: in units of an iteration without a draft under the
                                          * load at that time */
+    int before;                         /* the slot from which the task took over, while it is not `taught` */
+    bool taught;                        /* it had an iteration of its own */
 };
 
 /* A forward is a probe if its texts have other drafts than the best ones: none, or the best draft although none pays. */
@@ -286,6 +288,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     struct cascade_cost *c = (struct cascade_cost *)policy;
     struct task *task = c->now;
     double level;
+    task->taught = true;
     shared_learn(&c->forward, outcome);
     shared_charge(&c->forward, outcome, shared_growth(&c->forward, outcome->drafted + 1));
     if (c->made)
@@ -307,13 +310,24 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     union_learn(&c->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
+/* Returns the slot from which a new task takes over: of the text before, unless that only began, as concurrent texts do. */
+static int taken_over(const struct learned *learned, int before)
+{
+    for (int i = 0; i < TASKS && !learned->task[before].taught && learned->task[before].before != learned->tasks.now; i++)
+        before = learned->task[before].before;
+    return before;
+}
+
 static void cascade_cost_begin(struct policy *policy, const struct policy_text *text)
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
-    const int before = tasks_begin(&c->learned->tasks, text ? text->task : NULL);
+    const int last = tasks_begin(&c->learned->tasks, text ? text->task : NULL);
     c->now = &c->learned->task[c->learned->tasks.now];
-    if (before >= 0) {
+    if (last >= 0) {
+        const int before = taken_over(c->learned, last);
         *c->now = c->learned->task[before];
+        c->now->before = before;
+        c->now->taught = false;
         estimator_fade(&c->now->estimator, TASKS_TAKEN_OVER);
         c->now->tokens *= TASKS_TAKEN_OVER;
         c->now->cost *= TASKS_TAKEN_OVER;

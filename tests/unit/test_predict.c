@@ -490,6 +490,28 @@ static void tasks_are_remembered(void **state)
     }
 }
 
+/* Texts of new tasks that begin together all take over what was learned before, not what the one before has just taken over. */
+static void tasks_that_begin_together_take_over_the_same(void **state)
+{
+    enum { TEXTS = 3 };
+    static const char *const names[TEXTS] = {"a", "b", "c"};
+    struct shape *shape = NULL;
+    struct policy *policy[TEXTS] = {open_policy("cascade-cost", &shape)};
+    const struct policy_setup setup = {.drafters = 1, .draft_length = DRAFT_LENGTH_NONE, .max_length = 64, .shape = shape,
+                                       .like = policy[0]};
+    (void)state;
+    policy[0]->class->estimator(policy[0], 0)->seen = 1000;
+    for (int i = 1; i < TEXTS; i++)
+        assert_int_equal(policy_open(&policy[i], "cascade-cost", &setup, NULL), 0);
+    for (int i = 0; i < TEXTS; i++) {
+        policy[i]->class->begin(policy[i], &(struct policy_text){.task = names[i]});
+        near(policy[i]->class->estimator(policy[i], 0)->seen, 250, 1e-9);
+    }
+    for (int i = TEXTS; i-- > 0; )
+        policy_close(&policy[i]);
+    shape_close(&shape);
+}
+
 static void the_task_unused_for_longest_is_forgotten(void **state)
 {
     struct tasks tasks = {.texts = 0};
@@ -526,7 +548,8 @@ int main(void)
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
         cmocka_unit_test(estimates_are_those_of_a_regression), cmocka_unit_test(estimates_are_saved_and_loaded),
         cmocka_unit_test(trimmed_drafts_resume_once_costs_are_known),
-        cmocka_unit_test(tasks_are_remembered), cmocka_unit_test(the_task_unused_for_longest_is_forgotten),
+        cmocka_unit_test(tasks_are_remembered), cmocka_unit_test(tasks_that_begin_together_take_over_the_same),
+        cmocka_unit_test(the_task_unused_for_longest_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
