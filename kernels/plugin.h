@@ -28,7 +28,7 @@ struct cuda_loop_body {
     void (*put)(void *context);              /* queues the operations of one iteration */
     void *context;
     const int32_t *rows, *more;              /* on the device */
-    int turns_max;                           /* max iterations until `more` becomes 0 */
+    int iterations_max;                      /* max iterations until `more` becomes 0 */
 };
 
 struct cuda_plugin {

@@ -226,8 +226,8 @@ DEVICE void piece_values(const struct attention_args &a, const struct attention_
 /* Computes a chunk of a row for the heads of one kv head; at least one position of the chunk is visible. held: the chunk is
  * already complete in shared memory. */
 template <int FORMAT>
-DEVICE void take_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view,
-                       int row, int kv_head, int chunk, bool held, const struct attention_memory &m)
+DEVICE void attend_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view,
+                         int row, int kv_head, int chunk, bool held, const struct attention_memory &m)
 {
     typedef typename cache_of<FORMAT>::number number;
     SHARED(int, slot, ATTENTION_CHUNK);
@@ -278,7 +278,7 @@ DEVICE void take_chunk(const struct attention_args &a, const struct attention_pi
 }
 
 /* Returns one float of a head's output, after adding the share of the sink, if there is one. */
-DEVICE float given_out(const struct attention_args &a, int head, float max, float sum, float value)
+DEVICE float normalised_output(const struct attention_args &a, int head, float max, float sum, float value)
 {
     float before = 1;
     if (a.sink.address) {
@@ -313,11 +313,11 @@ DEVICE float *part_of(const struct attention_args &a, const struct attention_bat
 
 /* Computes a chunk of a row and writes the result to the scratch. `index` of the row and `chunk` are relative to the batch. */
 template <int FORMAT>
-DEVICE void put_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_batch &batch,
-                      const struct attention_view &view, int index, int chunk, bool held, const struct attention_memory &m)
+DEVICE void store_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_batch &batch,
+                        const struct attention_view &view, int index, int chunk, bool held, const struct attention_memory &m)
 {
     int kv_head = (int)blockIdx.y, group = a.heads / a.kv_heads;
-    take_chunk<FORMAT>(a, p, view, batch.first + index, kv_head, view.first / ATTENTION_CHUNK + batch.begin + chunk, held, m);
+    attend_chunk<FORMAT>(a, p, view, batch.first + index, kv_head, view.first / ATTENTION_CHUNK + batch.begin + chunk, held, m);
     for (int h = 0; h < group; h++) {
         float *part = part_of(a, batch, index, kv_head * group + h, chunk);
         if (threadIdx.x == 0) {
@@ -339,7 +339,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(st
                                                                                 struct attention_batch batch, int rows,
                                                                                 const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED_DYN(unsigned char, bytes);
     const int index = (int)blockIdx.z * batch.each;
     const int end = min(index + batch.each, min(rows, live_rows(live, a.rows) - batch.first));
@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(st
             const bool whole = batch.each > 1 && (batch.begin + chunk + 1) * ATTENTION_CHUNK <= view.prefix;
             if (chunk >= chunks_seen(view) - batch.begin)
                 continue;
-            put_chunk<FORMAT>(a, p, batch, view, i, chunk, held && whole, m);
+            store_chunk<FORMAT>(a, p, batch, view, i, chunk, held && whole, m);
             held = whole;
         }
     }
@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(st
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struct attention_args a,
                                                                             struct attention_batch batch, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int head = (int)blockIdx.x, row = batch.first + (int)blockIdx.y, lane = lane_id();
     if (not_live(live, row))
         return;
@@ -381,8 +381,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struc
         float max = before_max, sum = before_sum, value = batch.begin && first + lane == i ? so_far[2 + i] : -0.0f;
         for (int chunk = 0; chunk < chunks; chunk += WARP) {
             const float *part = part_of(a, batch, (int)blockIdx.y, head, chunk), *own = part + lane * (a.value_dim + 2);
-            bool there = chunk + lane < chunks;
-            float peak = there ? own[0] : -INFINITY, total = there ? own[1] : 0, x[WARP];
+            bool valid = chunk + lane < chunks;
+            float peak = valid ? own[0] : -INFINITY, total = valid ? own[1] : 0, x[WARP];
             UNROLL for (int n = 0; n < WARP; n++)
                 x[n] = chunk + n < chunks ? part[n * (a.value_dim + 2) + 2 + i] : 0;
             float now = fmaxf(peak, max);
@@ -409,7 +409,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struc
                 so_far[2 + i] = value;
             else
                 device_pointer<float>(a.out)[((int64_t)row * a.heads + head) * a.value_dim + i] =
-                    given_out(a, head, max, sum, value);
+                    normalised_output(a, head, max, sum, value);
         }
     }
 }

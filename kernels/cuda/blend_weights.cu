@@ -3,7 +3,7 @@
 
 __global__ void blend_weights_kernel(struct blend_weights_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int64_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < a.rows && !not_live(live, row))
         plain_blend_weights(a.rule, device_pointer<float>(a.logits) + row * a.logits_stride,

@@ -79,7 +79,7 @@ DEVICE bool last_of_row(unsigned *ticket)
 __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_best_kernel(struct choose_args a, struct choose_rows rows,
                                                                         const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     struct choose_share s = share_of(a, rows);
     count_type best = 0;
     if (not_live(live, s.row))
@@ -168,7 +168,7 @@ DEVICE void find_digit(const struct choose_args &a, struct choose_state *state, 
 __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct choose_args a, struct choose_rows rows,
                                                                          struct choose_digit digit, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED(count_type, histogram, BINS);
     struct choose_share s = share_of(a, rows);
     if (not_live(live, s.row) || !s.state->best)
@@ -220,7 +220,7 @@ DEVICE int best_of_block(double *value, int token)
 __global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct choose_args a, struct choose_rows rows,
                                                                         const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     struct choose_share s = share_of(a, rows);
     if (not_live(live, s.row) || !s.state->best)
         return;

@@ -3,7 +3,7 @@
 
 __global__ void clamp_kernel(struct clamp_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     float *x = device_pointer<float>(a.x) + (int64_t)blockIdx.y * a.stride + i;
     if (i >= a.width || not_live(live, blockIdx.y))

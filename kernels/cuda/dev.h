@@ -154,7 +154,7 @@ static inline double dev_seconds(void)
 
 /* Permits the next launch to start early, and waits for earlier kernels. A kernel of LAUNCH_PDL calls this before it accesses
  * their data. */
-DEVICE void in_turn(void)
+DEVICE void pdl_begin(void)
 {
     pdl_trigger();
     pdl_wait();

@@ -5,7 +5,7 @@
 
 __global__ void embed_kernel(struct embed_args a, size_t unit_bytes, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     if (not_live(live, blockIdx.y))
         return;
     int k = (int)(blockIdx.x * blockDim.x + threadIdx.x), token = device_pointer<int32_t>(a.token)[blockIdx.y];

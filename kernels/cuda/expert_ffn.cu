@@ -19,7 +19,7 @@ enum { EXPERT_BLOCKS = 512 };
 __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens,
                                                                        const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED_DYN(int, next);
     group_pairs(a, tokens, next, live);
 }
@@ -93,7 +93,7 @@ template <int FORMAT, bool FEW>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     expert_gate_up_kernel(struct expert_ffn_args a, struct tile_cut cut)
 {
-    in_turn();
+    pdl_begin();
     SHARED_DYN(struct tile_memory, memory);
     for (int i = (int)blockIdx.y; i < *item_count(a); i += (int)gridDim.y) {
         gate_up_item<FORMAT, FEW>(a, cut, item_at(a, i), memory);
@@ -107,7 +107,7 @@ template <int FORMAT, bool FEW>
 __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     expert_down_kernel(struct expert_ffn_args a, struct tile_cut cut, size_t offset, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED_DYN(struct tile_memory, memory);
     for (int i = (int)blockIdx.y; i < *item_count(a); i += (int)gridDim.y) {
         down_item<FORMAT, FEW>(a, cut, item_at(a, i), offset, memory);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
 /* One thread adds all slots of one float of a row, in slot order. */
 __global__ void expert_sum_kernel(struct expert_ffn_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
     if (i >= a.hidden || not_live(live, r))
         return;

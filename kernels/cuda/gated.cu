@@ -4,7 +4,7 @@
 
 __global__ void gated_kernel(struct gated_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), part = at / a.width, i = at % a.width;
     int64_t row = blockIdx.y;
     if (part >= a.parts || not_live(live, row))

@@ -3,7 +3,7 @@
 
 __global__ void gather_kernel(struct gather_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     if (not_live(live, blockIdx.y))
         return;
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);

@@ -4,7 +4,7 @@
 
 __global__ void kv_write_kernel(struct kv_write_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     if (not_live(live, blockIdx.z))
         return;
     int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), own = a.head_dim - a.shared_width, i = at - a.head_dim;
@@ -31,7 +31,7 @@ void cuda_kv_write(struct queue *queue, const struct kv_write_args *args)
  * type of a number. */
 template <typename T> __global__ void kv_move_kernel(struct kv_move_args a)
 {
-    in_turn();
+    pdl_begin();
     int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), i = at < a.head_dim ? at : at - a.head_dim;
     int width = at < a.head_dim ? a.head_dim : a.value_dim;
     T *cache = device_pointer<T>(at < a.head_dim ? a.k : a.v) + (int64_t)blockIdx.y * a.capacity * width + i;

@@ -94,14 +94,14 @@ template <int EACH> __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_
             attend_load<EACH>(q, attend_q(a, p, query), attend_width(a), p.rows - query, a.head_dim);
             attend_load<EACH>(dy, attend_out(a, a.gradient, p, query), attend_out_width(a), p.rows - query, a.head_dim);
             __syncthreads();
-            const bool there = query + lane < p.rows;
-            const float whole = there ? *attend_number(a, a.scratch, p, query + lane) : 0;
-            const float shift = there ? *attend_number(a, a.log_sum, p, query + lane) : 0;
+            const bool valid = query + lane < p.rows;
+            const float whole = valid ? *attend_number(a, a.scratch, p, query + lane) : 0;
+            const float shift = valid ? *attend_number(a, a.log_sum, p, query + lane) : 0;
             float score[ATTEND_OWN], slope[ATTEND_OWN];
             attend_dots<EACH>(score, k + own * shape::PITCH, q);
             attend_dots<EACH>(slope, v + own * shape::PITCH, dy);
             UNROLL for (int i = 0; i < ATTEND_OWN; i++) {
-                const bool seen = there && first + own + i <= query + lane;
+                const bool seen = valid && first + own + i <= query + lane;
                 const float share = seen ? plain_exp(score[i] * a.scale - shift) : 0;
                 weight[i * ATTEND_ROWS + lane] = share;
                 change[i * ATTEND_ROWS + lane] = seen ? share * (slope[i] - whole) * a.scale : 0;

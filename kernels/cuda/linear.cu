@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, FEW>())
     const unsigned char *weight = product_weights<FORMAT>(a);
     if (blockIdx.y == 0)
         tile_prefetch<FORMAT>(weight, a.inputs, cut, spread_slice(cut));
-    in_turn();
+    pdl_begin();
     int first = (int)blockIdx.y * cut.rows, left = live_rows(live, a.rows) - first, o = product_output();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.in_stride, a.inputs,
                          left < cut.rows ? left : cut.rows, blockIdx.y == 0};

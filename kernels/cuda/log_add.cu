@@ -4,7 +4,7 @@
 
 __global__ void log_add_kernel(struct log_add_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     int64_t row = blockIdx.y;
     if (i >= a.width || not_live(live, row))

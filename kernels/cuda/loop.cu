@@ -15,7 +15,7 @@ DEVICE struct ngram_index index_of(const struct loop_args &a)
 
 __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_draft_kernel(struct loop_args a)
 {
-    in_turn();
+    pdl_begin();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     int32_t *token = device_pointer<int32_t>(a.token);
     if (threadIdx.x == 0) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
 {
     SHARED(uint32_t, mark, ROUTE_EXPERTS_MAX / 32);
     SHARED(int, count, 1);
-    in_turn();
+    pdl_begin();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     int layer = (int)blockIdx.x, pairs = *device_pointer<int32_t>(a.rows) * a.top_k;
     int64_t first = (int64_t)layer * a.rows_max * a.top_k;
@@ -81,7 +81,7 @@ void cuda_loop_facts(struct queue *queue, const struct loop_args *args)
 
 __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_accept_kernel(struct loop_args a)
 {
-    in_turn();
+    pdl_begin();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     const struct loop_rules *rules = device_pointer<struct loop_rules>(a.rules);
     int64_t bytes = loop_record_bytes(a.rows_max, a.moe_layers);

@@ -12,7 +12,7 @@ __global__ void norm_kernel(struct norm_args a, const int32_t *live)
         prefetch_floats(device_pointer<float>(a.weight), a.weight.address ? a.width : 0);
         prefetch_floats(device_pointer<float>(a.bias), a.center && a.bias.address ? a.width : 0);
     }
-    in_turn();
+    pdl_begin();
     int64_t row = blockIdx.y, part = blockIdx.x;
     const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width;
     const float *weight = device_pointer<float>(a.weight) + (a.apart ? part * a.width : 0);

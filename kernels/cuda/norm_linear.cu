@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
     SHARED_DYN(struct tile_memory, memory);
     tile_prefetch<FORMAT>(product_weights<FORMAT>(a.linear), a.linear.inputs, cut, spread_slice(cut));
     normed_prefetch(a.norm);
-    in_turn();
+    pdl_begin();
     const int count = live_rows(live, a.norm.rows);
     float *x = normed_at<FORMAT>(memory);
     normed_rows(a.norm, count, normed_writes(), x);

@@ -13,7 +13,7 @@ template <int BYTES> struct put_args {
 
 template <int BYTES> __global__ void __launch_bounds__(PUT_THREADS) put_kernel(const __grid_constant__ struct put_args<BYTES> a)
 {
-    in_turn();
+    pdl_begin();
     int words = (uintptr_t)a.to % 4 ? 0 : a.bytes / 4;
     for (int i = (int)threadIdx.x; i < words; i += PUT_THREADS)
         reinterpret_cast<uint32_t *>(a.to)[i] = a.word[i];
@@ -31,14 +31,14 @@ template <int BYTES> static void put(dev_stream stream, unsigned char *to, const
 void cuda_put(dev_stream stream, void *to, const void *from, size_t bytes)
 {
     for (size_t at = 0, part; at < bytes; at += part) {
-        unsigned char *there = static_cast<unsigned char *>(to) + at;
-        const unsigned char *here = static_cast<const unsigned char *>(from) + at;
+        unsigned char *target = static_cast<unsigned char *>(to) + at;
+        const unsigned char *source = static_cast<const unsigned char *>(from) + at;
         part = bytes - at < (size_t)PUT_MANY ? bytes - at : (size_t)PUT_MANY;
         if (part <= PUT_FEW)
-            put<PUT_FEW>(stream, there, here, part);
+            put<PUT_FEW>(stream, target, source, part);
         else if (part <= PUT_SOME)
-            put<PUT_SOME>(stream, there, here, part);
+            put<PUT_SOME>(stream, target, source, part);
         else
-            put<PUT_MANY>(stream, there, here, part);
+            put<PUT_MANY>(stream, target, source, part);
     }
 }

@@ -32,7 +32,7 @@ template <bool WHOLE, int THREADS> DEVICE void qkv_part(const struct qkv_args &a
     const float *weight = device_pointer<float>(query ? a.q_norm.weight : a.k_norm.weight);
     if (first && blockIdx.y == 0 && threadIdx.x == 0 && weight)
         prefetch_floats(weight, all);
-    in_turn();
+    pdl_begin();
     if (not_live(live, blockIdx.y))
         return;
     const int64_t slot = query ? 0 : device_pointer<int32_t>(a.write.slot)[row];

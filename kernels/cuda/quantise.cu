@@ -9,7 +9,7 @@ enum { QUANTISE_THREADS = 256 };
 __global__ void quantise_kernel(const float *in, int stride, int rows, int each, int inputs, const int32_t *expert,
                                 struct quantised *out, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer in the low byte */
     int blocks = input_blocks(inputs), lane = lane_id();
     int64_t at = (int64_t)blockIdx.x * (QUANTISE_THREADS / WARP) + warp_id();

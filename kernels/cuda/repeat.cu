@@ -20,7 +20,7 @@
 #include "kernels/plugin.h"
 
 /* Progress of one launch; on the device. */
-struct turns {
+struct loop_progress {
     int32_t done;
     int32_t ended;                       /* 1: the condition was cleared */
 };
@@ -29,7 +29,7 @@ struct cuda_kept {
     dev_graph graph, body;               /* NULL without a WHILE node */
     dev_condition condition;
     dev_runnable runnable;
-    struct turns *turns;
+    struct loop_progress *progress;
 };
 
 struct cuda_loop {
@@ -39,18 +39,18 @@ struct cuda_loop {
     int failed;                          /* the first error of a launch while the loop was captured; 0: none */
 };
 
-__global__ void repeat_kernel(dev_condition condition, const int32_t *more, int32_t turns_max, struct turns *turns,
-                              int32_t *ran_on)
+__global__ void repeat_kernel(dev_condition condition, const int32_t *more, int32_t iterations_max,
+                              struct loop_progress *progress, int32_t *ran_on)
 {
-    in_turn();
+    pdl_begin();
     bool on = *more != 0;
-    turns->done++;
-    if (turns->ended || (on && turns->done >= turns_max)) {
+    progress->done++;
+    if (progress->ended || (on && progress->done >= iterations_max)) {
         *(volatile int32_t *)ran_on = 1;
         __threadfence_system();
         __trap();
     }
-    turns->ended = !on;
+    progress->ended = !on;
     set_condition(condition, on);
 }
 
@@ -59,7 +59,7 @@ static void kept_free(struct cuda_kept **kept)
     if (*kept) {
         dev_runnable_free(&(*kept)->runnable);
         dev_graph_free(&(*kept)->graph);
-        dev_free((*kept)->turns);
+        dev_free((*kept)->progress);
         delete *kept;
     }
     *kept = nullptr;
@@ -77,8 +77,8 @@ static int capture(struct cuda_loop *loop, const struct cuda_kept *own, dev_grap
     loop->body.put(loop->body.context);
     context->live = before;
     if (into)
-        LAUNCH_PDL(repeat_kernel, dim3(1), dim3(1), 0, context->stream, own->condition, loop->body.more, loop->body.turns_max,
-                   own->turns, context->ran_on);
+        LAUNCH_PDL(repeat_kernel, dim3(1), dim3(1), 0, context->stream, own->condition, loop->body.more,
+                   loop->body.iterations_max, own->progress, context->ran_on);
     error = dev_capture_end(context->stream, graph);
     loop->failed = dev_failure(context->stream);
     return loop->failed ? loop->failed : error;
@@ -97,9 +97,9 @@ static int refill_while(struct cuda_loop *loop, struct cuda_kept *kept)
 static int fill_while(struct cuda_loop *loop, struct cuda_kept *own)
 {
     dev_graph body = nullptr;
-    void *turns = nullptr;
-    int error = dev_alloc(&turns, sizeof *own->turns);
-    own->turns = static_cast<struct turns *>(turns);
+    void *progress = nullptr;
+    int error = dev_alloc(&progress, sizeof *own->progress);
+    own->progress = static_cast<struct loop_progress *>(progress);
     if (!error)
         error = dev_graph_new(&own->graph);
     if (!error)
@@ -180,7 +180,7 @@ int cuda_loop_go(struct cuda_loop *loop)
     dev_stream stream = loop->context->stream;
     int error = dev_use(loop->context->device);
     if (!error && loop->own->graph)
-        error = dev_fill(loop->own->turns, 0, sizeof *loop->own->turns, stream);
+        error = dev_fill(loop->own->progress, 0, sizeof *loop->own->progress, stream);
     return error ? error : dev_runnable_launch(loop->own->runnable, stream);
 }
 

@@ -3,7 +3,7 @@
 
 __global__ void rope_kernel(struct rope_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     int half = a.rotary / 2, at = (int)(blockIdx.x * blockDim.x + threadIdx.x), head = at / half, i = at % half;
     if (head >= a.heads || not_live(live, blockIdx.y))
         return;

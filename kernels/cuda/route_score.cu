@@ -3,7 +3,7 @@
 
 __global__ void route_score_kernel(struct route_score_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED(float, share, ROUTE_EXPERTS_MAX);
     if (not_live(live, blockIdx.x))
         return;

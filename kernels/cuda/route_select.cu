@@ -3,7 +3,7 @@
 
 __global__ void route_select_kernel(struct route_select_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED_DYN(unsigned char, memory);
     if (not_live(live, blockIdx.x))
         return;

@@ -5,7 +5,7 @@
 
 __global__ void __launch_bounds__(ROUTE_EXPERTS_MAX) route_shortlist_kernel(struct route_shortlist_args a)
 {
-    in_turn();
+    pdl_begin();
     SHARED(float, sum, ROUTE_EXPERTS_MAX);
     const float *score = device_pointer<float>(a.score), *weight = device_pointer<float>(a.weight);
     int e = (int)threadIdx.x, before = 0;

@@ -15,7 +15,7 @@ static const size_t ROUTE_SHARED_MAX = 48 * 1024;
 __global__ void __launch_bounds__(GROUP_THREADS) route_group_kernel(struct routed_ffn_args a, int pairs, unsigned *tickets,
                                                                       const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED_DYN(unsigned char, memory);
     const int experts = a.select.experts;
     const int64_t row = (int64_t)blockIdx.x * GROUP_WARPS + warp_id();
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, true>())
     const struct linear_args &linear = a.logits.linear;
     tile_prefetch<FORMAT>(product_weights<FORMAT>(linear), linear.inputs, cut, spread_slice(cut));
     normed_prefetch(a.logits.norm);
-    in_turn();
+    pdl_begin();
     const int count = live_rows(live, linear.rows), experts = a.select.experts;
     struct tile_in in = {device_pointer<float>(linear.in), nullptr, linear.in_stride, linear.inputs, count, true};
     if (a.logits.norm.rows) {

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(UNPACK_THREADS, 1) slab_unpack_kernel(struct s
                                                                         uint32_t *to)
 {
     SHARED(uint32_t, all, UNPACK_WARPS * UNIT_OUTPUTS * UNPACK_WORDS);
-    in_turn();
+    pdl_begin();
     uint32_t *words = all + warp_id() * UNIT_OUTPUTS * UNPACK_WORDS;
     int first = ((int)blockIdx.y * UNPACK_WARPS + warp_id()) * STEP_INPUTS_MMA, g = lane_id() / 4, t = lane_id() % 4;
     if (first >= m.inputs)
@@ -136,7 +136,7 @@ void slab_unpack(struct queue *queue, enum weight_format format, int piece, cons
 
 __global__ void slab_split_kernel(struct slab_rows from, int width, uint32_t *to)
 {
-    in_turn();
+    pdl_begin();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), k = 2 * i, row = (int)blockIdx.y;
     if (k >= width)
         return;

@@ -16,7 +16,7 @@ enum { SLAB_ITEM = 64, BATCH_ITEMS = 512, JOIN_THREADS = 128 };
 /* Computes inner = glu(gate, up) of a pair: one thread per inner width. */
 __global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)
 {
-    in_turn();
+    pdl_begin();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, pair = pairs[row];
     if (i >= a.inner_width || pair < 0)
         return;
@@ -34,7 +34,7 @@ __global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums,
 /* Computes partial of a pair: one thread per output. */
 __global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)
 {
-    in_turn();
+    pdl_begin();
     int o = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, pair = pairs[row];
     if (o >= a.hidden || pair < 0)
         return;
@@ -47,7 +47,7 @@ __global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, in
 }
 
 /* The shape of one of the two products (gate and up, or down) of all items. */
-struct half {
+struct product_shape {
     enum weight_format format;
     int units, inputs, width, outputs;
 };
@@ -64,20 +64,24 @@ struct grouping {
     size_t bytes;                        /* size of the part that is copied to the device */
 };
 
-static struct half half_of(enum weight_format format, int units, int inputs)
+static struct product_shape product_shape_of(enum weight_format format, int units, int inputs)
 {
     return {format, units, inputs, slab_width(inputs), units * UNIT_OUTPUTS};
 }
 
-static size_t matrix_size(const struct half *half) { return (size_t)half->outputs * (size_t)half->width * sizeof(uint16_t); }
-static size_t in_size(const struct half *half, int rows)
+static size_t matrix_size(const struct product_shape *shape)
 {
-    return (size_t)rows * SLAB_PARTS * (size_t)half->width * sizeof(uint16_t);
+    return (size_t)shape->outputs * (size_t)shape->width * sizeof(uint16_t);
 }
 
-static size_t sums_size(const struct half *half, int rows)
+static size_t in_size(const struct product_shape *shape, int rows)
 {
-    return (size_t)rows * SLAB_PARTS * (size_t)half->outputs * sizeof(float);
+    return (size_t)rows * SLAB_PARTS * (size_t)shape->width * sizeof(uint16_t);
+}
+
+static size_t sums_size(const struct product_shape *shape, int rows)
+{
+    return (size_t)rows * SLAB_PARTS * (size_t)shape->outputs * sizeof(float);
 }
 
 /* Counts the pairs of each expert; `wanted` [pairs] is the host's copy of the routing, NULL: all select expert 0. */
@@ -131,10 +135,10 @@ static bool group(const struct expert_ffn_args *a, const int32_t *wanted, struct
 }
 
 /* Returns the number of items in the batch that begins at `first`: as many as fit, with their experts. */
-static int batch_items(const struct grouping *all, const struct half *half, size_t room, int first)
+static int batch_items(const struct grouping *all, const struct product_shape *shape, size_t room, int first)
 {
-    size_t wide = sums_size(&half[0], all->rows), deep = sums_size(&half[1], all->rows);
-    size_t matrix = matrix_size(&half[0]) > matrix_size(&half[1]) ? matrix_size(&half[0]) : matrix_size(&half[1]);
+    size_t wide = sums_size(&shape[0], all->rows), deep = sums_size(&shape[1], all->rows);
+    size_t matrix = matrix_size(&shape[0]) > matrix_size(&shape[1]) ? matrix_size(&shape[0]) : matrix_size(&shape[1]);
     size_t max = room / (wide > deep ? wide : deep), experts = room / matrix ? room / matrix : 1;
     int items = 1;
     while (first + items < all->items && items < BATCH_ITEMS && (size_t)items < max &&
@@ -144,63 +148,65 @@ static int batch_items(const struct grouping *all, const struct half *half, size
 }
 
 /* Allocates memory for the largest batch, and computes the addresses of each item's matrices in that memory. */
-static bool pair_items(struct queue *queue, const struct grouping *all, const struct half *half)
+static bool pair_items(struct queue *queue, const struct grouping *all, const struct product_shape *shape)
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
     for (int first = 0, items; first < all->items; first += items) {
-        items = batch_items(all, half, slab->room, first);
+        items = batch_items(all, shape, slab->room, first);
         int experts = all->own[first + items - 1] - all->own[first] + 1;
         for (int h = 0; h < 2; h++)
-            if (!slab_need(queue, &slab->weights, (size_t)experts * matrix_size(&half[h])) ||
-                !slab_need(queue, &slab->in, (size_t)items * in_size(&half[h], all->rows)) ||
-                !slab_need(queue, &slab->sums, (size_t)items * sums_size(&half[h], all->rows)))
+            if (!slab_need(queue, &slab->weights, (size_t)experts * matrix_size(&shape[h])) ||
+                !slab_need(queue, &slab->in, (size_t)items * in_size(&shape[h], all->rows)) ||
+                !slab_need(queue, &slab->sums, (size_t)items * sums_size(&shape[h], all->rows)))
                 return false;
     }
     for (int first = 0, items; first < all->items; first += items) {
-        items = batch_items(all, half, slab->room, first);
+        items = batch_items(all, shape, slab->room, first);
         for (int i = first; i < first + items; i++)
             for (int h = 0; h < 2; h++) {
-                all->pointer[h][0][i] = slab->in.address + (size_t)(i - first) * in_size(&half[h], all->rows);
-                all->pointer[h][1][i] = slab->weights.address + (size_t)(all->own[i] - all->own[first]) * matrix_size(&half[h]);
-                all->pointer[h][2][i] = slab->sums.address + (size_t)(i - first) * sums_size(&half[h], all->rows);
+                all->pointer[h][0][i] = slab->in.address + (size_t)(i - first) * in_size(&shape[h], all->rows);
+                all->pointer[h][1][i] = slab->weights.address +
+                                        (size_t)(all->own[i] - all->own[first]) * matrix_size(&shape[h]);
+                all->pointer[h][2][i] = slab->sums.address + (size_t)(i - first) * sums_size(&shape[h], all->rows);
             }
     }
     return true;
 }
 
 /* Converts a host address within the grouping to the device's address. */
-template <typename T> static const T *there(const struct slab *slab, const struct grouping *all, const T *here)
+template <typename T> static const T *device_address(const struct slab *slab, const struct grouping *all, const T *host)
 {
-    return (const T *)(uintptr_t)(slab->lists.address + (uint64_t)((const char *)here - (const char *)all->memory));
+    return (const T *)(uintptr_t)(slab->lists.address + (uint64_t)((const char *)host - (const char *)all->memory));
 }
 
-static void run_half(struct queue *queue, const struct expert_ffn_args *a, const struct grouping *all, const struct half *half,
-                     int h, int first, int items)
+static void run_product(struct queue *queue, const struct expert_ffn_args *a, const struct grouping *all,
+                        const struct product_shape *shape, int h, int first, int items)
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
     int experts = all->own[first + items - 1] - all->own[first] + 1, rows = items * all->rows;
-    const int32_t *pairs = there(slab, all, all->pair) + (size_t)first * (size_t)all->rows;
+    const int32_t *pairs = device_address(slab, all, all->pair) + (size_t)first * (size_t)all->rows;
     const struct slab_matrices matrices = {
-        0, device_pointer<uint64_t>(a->table), there(slab, all, all->expert) + all->own[first],
-        h ? unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER) : 0, experts, half->units,
-        half->inputs};
-    const struct slab_rows in = {device_pointer<float>(h ? a->inner : a->in), half->inputs, pairs, h ? 1 : a->slots, rows,
-                                 half->inputs};
-    struct gemm_args product = {there(slab, all, all->pointer[h][0]) + first, there(slab, all, all->pointer[h][1]) + first,
-                                (void *)(there(slab, all, all->pointer[h][2]) + first), items, all->rows * SLAB_PARTS,
-                                half->width, half->outputs, false};
+        0, device_pointer<uint64_t>(a->table), device_address(slab, all, all->expert) + all->own[first],
+        h ? unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER) : 0, experts, shape->units,
+        shape->inputs};
+    const struct slab_rows in = {device_pointer<float>(h ? a->inner : a->in), shape->inputs, pairs, h ? 1 : a->slots, rows,
+                                 shape->inputs};
+    struct gemm_args product = {device_address(slab, all, all->pointer[h][0]) + first,
+                                device_address(slab, all, all->pointer[h][1]) + first,
+                                (void *)(device_address(slab, all, all->pointer[h][2]) + first), items, all->rows * SLAB_PARTS,
+                                shape->width, shape->outputs, false};
     slab_split(queue, &in, slab->in);
-    for (int piece = 0; piece < slab_pieces(half->format); piece++) {
-        slab_unpack(queue, half->format, piece, &matrices, slab->weights);
+    for (int piece = 0; piece < slab_pieces(shape->format); piece++) {
+        slab_unpack(queue, shape->format, piece, &matrices, slab->weights);
         product.add = piece > 0;
         gemm_run(slab->gemm, &product);
     }
     dim3 grid(blocks_for(h ? a->hidden : a->inner_width, JOIN_THREADS), (unsigned)rows), threads(JOIN_THREADS);
     const float *sums = device_pointer<float>(slab->sums);
     if (h)
-        LAUNCH_PDL(slab_down_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, pairs);
+        LAUNCH_PDL(slab_down_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, shape->outputs, pairs);
     else
-        LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, pairs);
+        LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, shape->outputs, pairs);
 }
 
 /* Returns the host's copy of the routing; NULL: the routing is not given, or the download failed and sets `error`. */
@@ -224,20 +230,20 @@ static int32_t *routing(struct queue *queue, const struct expert_ffn_args *a, in
 void slab_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
-    const struct half half[2] = {
-        half_of(a->format, (int)blocks_for(a->inner_width, UNIT_INNER), a->hidden),
-        half_of(a->down_format, (int)blocks_for(a->hidden, UNIT_OUTPUTS), a->inner_width)};
+    const struct product_shape shape[2] = {
+        product_shape_of(a->format, (int)blocks_for(a->inner_width, UNIT_INNER), a->hidden),
+        product_shape_of(a->down_format, (int)blocks_for(a->hidden, UNIT_OUTPUTS), a->inner_width)};
     struct grouping all = {};
     int error;
     int32_t *wanted = routing(queue, a, &error);
     if (!error && !group(a, wanted, &all))
         error = 2;
-    if (!error && all.items && pair_items(queue, &all, half) && slab_need(queue, &slab->lists, all.bytes)) {
+    if (!error && all.items && pair_items(queue, &all, shape) && slab_need(queue, &slab->lists, all.bytes)) {
         error = dev_upload(device_pointer<void>(slab->lists), all.memory, all.bytes, cuda_stream(queue));
         for (int first = 0, items; !error && first < all.items; first += items) {
-            items = batch_items(&all, half, slab->room, first);
+            items = batch_items(&all, shape, slab->room, first);
             for (int h = 0; h < 2; h++)
-                run_half(queue, a, &all, &half[h], h, first, items);
+                run_product(queue, a, &all, &shape[h], h, first, items);
         }
         if (!a->apart)
             cuda_expert_sum(queue, a);

@@ -5,7 +5,7 @@ enum { JOIN_THREADS = 128 };
 
 __global__ void slab_linear_kernel(struct linear_args a, const float *sums, int outputs)
 {
-    in_turn();
+    pdl_begin();
     int o = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
     if (o >= a.outputs)
         return;

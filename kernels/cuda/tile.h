@@ -124,7 +124,7 @@ struct tile_in {
     const struct quantised *quantised;  /* rows of quantised_blocks(inputs) */
     int64_t stride;
     int inputs, count;                  /* rows of this tile */
-    bool asks;                          /* prefetches weights; false: another block does */
+    bool prefetches;                    /* prefetches weights; false: another block does */
 };
 
 /* Returns the number of inputs in a warp's step. */
@@ -141,7 +141,7 @@ template <int FORMAT> DEVICE int tile_first(const struct tile_cut &cut, int slic
 
 /* Prefetches the warp's weights of the step that begins at `first` into the second-level cache; no-op if there is no such
  * step. */
-template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs, int first)
+template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs, int first)
 {
     int end = first + tile_step<FORMAT>() < inputs ? first + tile_step<FORMAT>() : inputs;
     size_t from = unit_bytes_of(FORMAT, first), to = unit_bytes_of(FORMAT, end);
@@ -153,7 +153,7 @@ template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs
  * a multiprocessor together leave room in the cache for later prefetches. */
 template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs, const struct tile_cut &cut, int slice)
 {
-    tile_ask<FORMAT>(unit, inputs, tile_first<FORMAT>(cut, slice));
+    tile_prefetch<FORMAT>(unit, inputs, tile_first<FORMAT>(cut, slice));
 }
 
 /* Stores a warp's product, for outputs 4g .. 4g+3 and columns 2t and 2t + 1 of a tile, in terms [column][32]. */
@@ -224,8 +224,8 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int 
         weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
         if (ahead >= end)                        /* the step is in the warp's next slice */
             ahead += (TILE_WARPS - 1) * width;
-        if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, ahead);
+        if (in.prefetches)
+            tile_prefetch<FORMAT>(unit, in.inputs, ahead);
         __syncwarp();
         tile_put(word, in.count, pair);
         for (int n = TILE_FEW; !FEW && n < in.count; n += MORE) {
@@ -313,8 +313,8 @@ template <int FORMAT, bool SPREAD, bool FEW> struct tile_product {
         int end = SPREAD ? min(begin + cut.slices, slices) : slices;
         int room = tile_terms(FORMAT, cut.rows), o = lane_id();
         float *terms = (float *)(memory + 1);
-        if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(cut, begin) + STEP_INPUTS_MMA);
+        if (in.prefetches)
+            tile_prefetch<FORMAT>(unit, in.inputs, tile_first<FORMAT>(cut, begin) + STEP_INPUTS_MMA);
         for (int round = begin; round < end; round += TILE_WARPS) {
             int first = (round + warp_id()) * cut.width;
             if (round + warp_id() < end) {
@@ -380,12 +380,12 @@ template <int FORMAT> struct tile_integers {
         const int *row = memory->row;
         int count = input_blocks(in.inputs), o = lane_id(), token = warp_id();
         float *terms = (float *)(memory + 1), total = 0;
-        if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(cut, 0) + TILE_WARPS * tile_step<FORMAT>());
+        if (in.prefetches)
+            tile_prefetch<FORMAT>(unit, in.inputs, tile_first<FORMAT>(cut, 0) + TILE_WARPS * tile_step<FORMAT>());
         for (int round = 0; round < count; round += TILE_WARPS * TILE_BLOCKS) {
             int first = round + warp_id() * TILE_BLOCKS;
-            if (in.asks)
-                tile_ask<FORMAT>(unit, in.inputs, first * BLOCK_INPUTS + 2 * TILE_WARPS * tile_step<FORMAT>());
+            if (in.prefetches)
+                tile_prefetch<FORMAT>(unit, in.inputs, first * BLOCK_INPUTS + 2 * TILE_WARPS * tile_step<FORMAT>());
             UNROLL for (int i = 0; i < TILE_BLOCKS; i++)
                 if (first + i < count)
                     block(unit, in, row, first + i, terms + (warp_id() * TILE_BLOCKS + i) * 8 * UNIT_OUTPUTS);

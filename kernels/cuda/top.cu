@@ -46,7 +46,7 @@ DEVICE float join_lanes(float *lane, float value, bool largest)
 
 __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args a, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED(float, lane, TOP_LANES);
     int64_t row = blockIdx.y, chunk_index = row * gridDim.x + blockIdx.x;
     int first = (int)blockIdx.x * TOP_CHUNK + (int)threadIdx.x;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args
 
 __global__ void __launch_bounds__(RANK_THREADS) top_row_kernel(struct top_args a, int chunks, const int32_t *live)
 {
-    in_turn();
+    pdl_begin();
     SHARED(float, of_row, 3);                               /* the row's maximum, sum, and logarithm of the sum */
     int64_t row = blockIdx.x;
     const struct top_chunk *chunk = chunks_of(a, chunks) + row * chunks;

@@ -23,7 +23,7 @@
 enum { STEP_INPUTS_MMA = 64, STEP_PRODUCTS = 4 };
 
 DEVICE uint32_t word_of(uint4 v, int j) { return j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w; }
-DEVICE uint32_t half_of(uint2 v, int j) { return ((j < 2 ? v.x : v.y) >> (j % 2 * 16)) & 0xffffu; }
+DEVICE uint32_t half_word_of(uint2 v, int j) { return ((j < 2 ? v.x : v.y) >> (j % 2 * 16)) & 0xffffu; }
 DEVICE uint2 ld64(const void *address) { return *(const uint2 *)address; }
 
 /* Returns the first, second or third 8 significant bits of a float as a float whose lower half is zero; the three add up to
@@ -97,16 +97,16 @@ template <> struct weights<FORMAT_F16> {
     {
         const unsigned char *at = unit + (size_t)(first / 2 + t) * UNIT_STEP_BYTES + g * 8;
         UNROLL for (int i = 0; i < 8; i++) {
-            bool there = first + 2 * t + 8 * i < inputs;
-            r.even[i] = there ? ld64(at + 4 * i * UNIT_STEP_BYTES) : make_uint2(0, 0);
-            r.odd[i] = there ? ld64(at + 4 * i * UNIT_STEP_BYTES + UNIT_STEP_BYTES / 2) : make_uint2(0, 0);
+            bool valid = first + 2 * t + 8 * i < inputs;
+            r.even[i] = valid ? ld64(at + 4 * i * UNIT_STEP_BYTES) : make_uint2(0, 0);
+            r.odd[i] = valid ? ld64(at + 4 * i * UNIT_STEP_BYTES + UNIT_STEP_BYTES / 2) : make_uint2(0, 0);
         }
     }
     DEVICE int input(int s, int half, int t) { return 16 * s + 8 * half + 2 * t; }
     DEVICE uint32_t pair(const raw &r, int s, int half, int j, int piece)
     {
-        float low = widen_f16((uint16_t)half_of(r.even[2 * s + half], j));
-        float high = widen_f16((uint16_t)half_of(r.odd[2 * s + half], j));
+        float low = widen_f16((uint16_t)half_word_of(r.even[2 * s + half], j));
+        float high = widen_f16((uint16_t)half_word_of(r.odd[2 * s + half], j));
         return pair_of_floats(piece_of(low, piece), piece_of(high, piece));
     }
 };
@@ -129,7 +129,7 @@ template <> struct weights<FORMAT_FP8> {
     }
     DEVICE uint32_t pair(const raw &r, int s, int half, int j, int)
     {
-        uint32_t both = half_of(r.w[2 * s + half], j);
+        uint32_t both = half_word_of(r.w[2 * s + half], j);
         return pair_of_floats(code(both & 0xffu), code(both >> 8));
     }
 };
@@ -176,8 +176,8 @@ template <> struct weights<FORMAT_Q4_K> {
                 uint32_t x = word_of(a, j) >> shift, y = word_of(b, j) >> shift, z = word_of(c, j) >> shift;
                 uint32_t scale = low ? x & 63u : (z & 15u) | (x >> 6 & 3u) << 4;
                 uint32_t min = low ? y & 63u : (z >> 4 & 15u) | (y >> 6 & 3u) << 4;
-                r.factor[i][j] = widen_f16((uint16_t)half_of(d, j)) * (float)scale;
-                r.less[i][j] = -(widen_f16((uint16_t)half_of(minimum, j)) * (float)min);
+                r.factor[i][j] = widen_f16((uint16_t)half_word_of(d, j)) * (float)scale;
+                r.less[i][j] = -(widen_f16((uint16_t)half_word_of(minimum, j)) * (float)min);
             }
         }
     }
@@ -205,7 +205,7 @@ template <> struct weights<FORMAT_Q6_K> {
         r.b = ld128(at + GROUP_BYTES);
         r.c = ld128(at + 2 * GROUP_BYTES);
         UNROLL for (int j = 0; j < 4; j++)
-            r.factor[j] = widen_f16((uint16_t)half_of(d, j)) * (float)(int8_t)(scale >> (8 * j) & 0xffu);
+            r.factor[j] = widen_f16((uint16_t)half_word_of(d, j)) * (float)(int8_t)(scale >> (8 * j) & 0xffu);
     }
     DEVICE int input(int s, int half, int t) { return 16 * t + 4 * s + 2 * half; }
     DEVICE float value(const raw &r, int i, int j)

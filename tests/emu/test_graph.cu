@@ -20,7 +20,7 @@ struct text {
 
 __global__ void write_kernel(struct text *text, int length, int ring)
 {
-    in_turn();
+    pdl_begin();
     text->word[text->length] = 100 * length + text->length;
     text->length++;
     text->more = text->length < length && text->length % ring != 0;
@@ -28,7 +28,7 @@ __global__ void write_kernel(struct text *text, int length, int ring)
 
 __global__ void pass_kernel(const struct text *)
 {
-    in_turn();
+    pdl_begin();
 }
 
 struct put {

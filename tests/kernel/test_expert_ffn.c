@@ -445,7 +445,7 @@ static void rows_without_experts_stay(void **state)
 }
 
 /* Runs the operations of a routed network one by one. */
-static void in_turn(const struct device_ops *ops, struct queue *queue, const struct routed_ffn_args *a)
+static void run_separately(const struct device_ops *ops, struct queue *queue, const struct routed_ffn_args *a)
 {
     struct device_ops single = *ops;
     single.norm_linear = NULL;
@@ -528,7 +528,7 @@ static void routed_in_one_operation_or_in_turn(void **state)
 #ifdef MOE_EMU
                 const int launches = emu_launches();
 #endif
-                way ? isa->ops.routed_ffn(&queue, &a) : in_turn(&isa->ops, &queue, &a);
+                way ? isa->ops.routed_ffn(&queue, &a) : run_separately(&isa->ops, &queue, &a);
 #ifdef MOE_EMU
                 /* one by one if shared memory does not suffice for 300 experts; queue 1 has no tickets */
                 const bool one = way && cases[i].experts < 256 && (way == 1 || cases[i].rows <= 8);
