@@ -33,7 +33,7 @@ static int put(struct work *work, const char *bytes, size_t count, struct err *e
 }
 
 /* Returns whether there is a stream, and directs the following records to it or to this prompt's buffer. */
-static bool records(struct work *work)
+static bool redirect_records(struct work *work)
 {
     struct writer *writer = work->recorder.writer;
     if (writer)
@@ -44,7 +44,7 @@ static bool records(struct work *work)
 static int on_begin(void *context, double prefill_s, struct err *err)
 {
     struct work *work = context;
-    return records(work) ? decode_record_begin(&work->recorder, &work->prompt, prefill_s, err) : 0;
+    return redirect_records(work) ? decode_record_begin(&work->recorder, &work->prompt, prefill_s, err) : 0;
 }
 
 static int on_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
@@ -52,7 +52,7 @@ static int on_iteration(void *context, const struct decode_iteration *iteration,
     struct work *work = context;
     progress_step(&work->all->bar, (uint64_t)iteration->record.emitted);
     decode_summary_iteration(&work->all->summary, iteration);
-    return records(work) ? decode_record_iteration(&work->recorder, iteration, err) : 0;
+    return redirect_records(work) ? decode_record_iteration(&work->recorder, iteration, err) : 0;
 }
 
 static int on_text(void *context, const char *bytes, size_t count, struct err *err)
@@ -119,7 +119,7 @@ static int on_draft(void *context, const struct decode_draft *draft, struct err 
     struct work *work = context;
     if (stop_asked(work->all->stop))
         return err_set(err, ERR_SIGNAL, "interrupted");
-    records(work);
+    redirect_records(work);
     return decode_record_draft(&work->recorder, draft, err);
 }
 
@@ -165,7 +165,7 @@ static int finish(struct work *work, const struct decode_result *result, struct 
         }
         written.finish = FINISH_ABORT;             /* a text without all recorded drafts is incomplete in the stream */
     }
-    if ((records(work) && decode_record_done(&work->recorder, &work->prompt, &written, err)) ||
+    if ((redirect_records(work) && decode_record_done(&work->recorder, &work->prompt, &written, err)) ||
         count_text(work, written.finish != FINISH_ABORT, true, err))
         return -1;
     decode_summary_add(&all->summary, work->prompt.tokens.n, result);
@@ -189,7 +189,7 @@ static int take_text(struct work *work, struct decode_result *result, struct err
     struct texts *all = work->all;
     struct decode_taken taken;
     const bool flush = work->recorder.flush;
-    records(work);
+    redirect_records(work);
     work->recorder.flush = false;
     if (decode_resume_take(all->resume, &work->prompt, &work->recorder, &taken, err))
         return -1;
@@ -213,7 +213,7 @@ static int skip_invalid(struct work *work, const char *id, struct err *err)
     err_clear(err);
     all->failed++;
     console_fault(all->console, &fault);
-    if (records(work) && decode_record_failed(&work->recorder, id, fault.text, err))
+    if (redirect_records(work) && decode_record_failed(&work->recorder, id, fault.text, err))
         return -1;
     if (!all->text || !all->json)
         return 0;

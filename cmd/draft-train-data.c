@@ -109,26 +109,26 @@ static int open_streams(struct train_data *data, const struct train_data_setup *
 
 /* ---- texts ---- */
 
-struct taking {
+struct text_sink {
     struct train_texts *learnt, *validation;
     struct xxh3_stream *digest;
     struct progress *bar;
 };
 
-static int take_text(void *context, const struct example *text, struct err *err)
+static int add_text(void *context, const struct example *text, struct err *err)
 {
-    struct taking *taking = context;
-    xxh3_stream_put(taking->digest, text->token, (size_t)text->tokens * sizeof *text->token);
-    xxh3_stream_put(taking->digest, text->mask, (size_t)text->tokens);
-    xxh3_stream_put(taking->digest, &(uint8_t){text->validation}, 1);
-    progress_step(taking->bar, 1);
-    return train_texts_add(text->validation ? taking->validation : taking->learnt, text->token, text->mask, text->tokens,
+    struct text_sink *sink = context;
+    xxh3_stream_put(sink->digest, text->token, (size_t)text->tokens * sizeof *text->token);
+    xxh3_stream_put(sink->digest, text->mask, (size_t)text->tokens);
+    xxh3_stream_put(sink->digest, &(uint8_t){text->validation}, 1);
+    progress_step(sink->bar, 1);
+    return train_texts_add(text->validation ? sink->validation : sink->learnt, text->token, text->mask, text->tokens,
                            text->where, err);
 }
 
 /* Adds texts to the training and validation data. The model answers prompts here, before training begins, so a signal ends the
  * command without a checkpoint. */
-static int take_texts(struct taking *taking, const struct train_data_setup *setup, struct err *err)
+static int add_texts(struct text_sink *sink, const struct train_data_setup *setup, struct err *err)
 {
     const struct train_data_options *options = setup->options;
     const struct examples_setup wanted = {
@@ -144,9 +144,9 @@ static int take_texts(struct taking *taking, const struct train_data_setup *setu
              examples_open(&examples, &wanted, err) || examples_check(examples, prompts, err) ? -1 : 0;
     if (!rc) {
         console_progress(setup->console, &bar, "texts", 0);
-        taking->bar = &bar;
+        sink->bar = &bar;
         signals_gentle();
-        rc = examples_run(examples, prompts, take_text, taking, &ended, err);
+        rc = examples_run(examples, prompts, add_text, sink, &ended, err);
         signals_harsh();
         progress_end(&bar);
     }
@@ -163,17 +163,17 @@ static int take_texts(struct taking *taking, const struct train_data_setup *setu
 
 static int open_texts(struct train_data *data, const struct train_data_setup *setup, struct err *err)
 {
-    struct taking taking = {NULL};
+    struct text_sink sink = {NULL};
     struct engine *engine = setup->session->engine;
-    int rc = train_texts_new(&taking.learnt, err) || train_texts_new(&taking.validation, err) ||
-             xxh3_stream_new(&taking.digest, err) || take_texts(&taking, setup, err) ? -1 : 0;
+    int rc = train_texts_new(&sink.learnt, err) || train_texts_new(&sink.validation, err) ||
+             xxh3_stream_new(&sink.digest, err) || add_texts(&sink, setup, err) ? -1 : 0;
     if (!rc)
-        digest128_hex(xxh3_stream_digest(taking.digest), data->digest);
-    rc = rc || source_target_open(&data->learnt, &taking.learnt, engine, &setup->points, err) ||
-         source_target_open(&data->validation, &taking.validation, engine, &setup->points, err) ? -1 : 0;
-    train_texts_free(&taking.learnt);
-    train_texts_free(&taking.validation);
-    xxh3_stream_free(&taking.digest);
+        digest128_hex(xxh3_stream_digest(sink.digest), data->digest);
+    rc = rc || source_target_open(&data->learnt, &sink.learnt, engine, &setup->points, err) ||
+         source_target_open(&data->validation, &sink.validation, engine, &setup->points, err) ? -1 : 0;
+    train_texts_free(&sink.learnt);
+    train_texts_free(&sink.validation);
+    xxh3_stream_free(&sink.digest);
     return rc;
 }
 

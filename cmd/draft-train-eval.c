@@ -62,7 +62,7 @@ struct eval {
     struct evaluation_counts counts;
     struct stream_model target;
     const char *stream;                 /* the last feature stream; NULL: texts */
-    int64_t bare;                       /* texts without an answer */
+    int64_t without_answer;             /* texts without an answer */
     enum form form;
     struct progress bar;
 };
@@ -99,7 +99,7 @@ static int read_texts(struct eval *e, struct err *err)
              examples_open(&examples, &setup, err) || examples_check(examples, prompts, err) ||
              examples_run(examples, prompts, take_text, e, &ended, err) ? -1 : 0;
     if (!rc)
-        e->bare = examples_totals(examples)->left_out;
+        e->without_answer = examples_totals(examples)->left_out;
     examples_close(&examples);
     prompts_close(&prompts);
     return rc;
@@ -131,7 +131,7 @@ static int count_source(struct eval *e, struct err *err)
             return more;
         const struct evaluation_text one = {text.token, text.mask, text.tokens, text.state};
         if (!memchr(text.mask, 1, (size_t)text.tokens))
-            e->bare++;
+            e->without_answer++;
         else if (evaluation_text(e->evaluation, &one, &e->counts, err))
             return err_at(err, "%s", text.name);
         progress_step(&e->bar, 1);
@@ -177,9 +177,9 @@ static int count_all(struct eval *e, struct err *err)
     if (e->args->decode ? count_decoding(e, err) : e->stream ? count_streams(e, err) : count_source(e, err))
         return -1;
     progress_end(&e->bar);
-    if (e->bare)
-        console_note(e->console, "%lld text%s no answer within %d tokens; left out", (long long)e->bare,
-                     e->bare == 1 ? " has" : "s have", evaluation_limit(e->evaluation));
+    if (e->without_answer)
+        console_note(e->console, "%lld text%s no answer within %d tokens; left out", (long long)e->without_answer,
+                     e->without_answer == 1 ? " has" : "s have", evaluation_limit(e->evaluation));
     return e->counts.texts ? 0 : err_set(err, ERR_INPUT, "no texts with answers to evaluate on");
 }
 

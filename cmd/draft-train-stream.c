@@ -10,7 +10,7 @@ struct copying {
     const struct train_run *run;
     struct draft_train_past *past;
     bool same;                      /* the records read so far belong to this run */
-    int64_t step, judged;           /* the last copied step, and that of the last copied evaluation */
+    int64_t step, evaluated;        /* the last copied step, and that of the last copied evaluation */
 };
 
 /* Copies a record of the earlier stream. Steps after the checkpoint are repeated, and therefore not copied. */
@@ -32,9 +32,9 @@ static int copy_record(void *context, const struct reader *in, const struct reco
         c->past->seconds = step->seconds;
     } else if (record->kind == &train_eval_kind) {
         const struct train_eval *eval = record->body;
-        if (eval->step <= c->judged || eval->step > c->past->evaluated)
+        if (eval->step <= c->evaluated || eval->step > c->past->evaluated)
             return 0;
-        c->judged = eval->step;
+        c->evaluated = eval->step;
     } else {
         return 0;
     }

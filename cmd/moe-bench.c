@@ -116,8 +116,8 @@ static int terminal_width(const struct report_args *args)
 typedef int draw_figure(const struct figure *figure, struct text *out, struct err *err);
 
 /* Writes a figure: with --svg the picture, with --html a page of picture and tables, otherwise the tables. */
-static int put_drawn(struct text *out, const struct report_args *args, enum report_form form, const struct figure *figure,
-                     draw_figure *draw, const char *title, struct err *err)
+static int write_figure(struct text *out, const struct report_args *args, enum report_form form, const struct figure *figure,
+                        draw_figure *draw, const char *title, struct err *err)
 {
     struct text svg = {0}, tables = {0};
     if (!args->svg && !args->html)
@@ -136,7 +136,7 @@ static int put_figure(struct text *out, const struct report_args *args, enum rep
     const struct figure_setup setup = { (enum figure_kind)args->figure, args->cost == COST_BYTES, args->window, selection };
     struct figure figure = {0};
     int rc = figure_make(&figure, &setup, all, summary, err) ||
-             put_drawn(out, args, form, &figure, figure_svg, figure_words[args->figure], err) ? -1 : 0;
+             write_figure(out, args, form, &figure, figure_svg, figure_words[args->figure], err) ? -1 : 0;
     figure_free(&figure);
     return rc;
 }
@@ -180,7 +180,7 @@ static int put_training(struct text *out, const struct report_args *args, enum r
     if (args->tasks.count || args->settings.count || args->sort)
         return err_set(err, ERR_INPUT, "--task, --setting and --sort: have no effect on train streams; leave them out");
     int rc = training_report(&figure, trainings, err) ||
-             put_drawn(out, args, form, &figure, training_svg, "Training", err) ? -1 : 0;
+             write_figure(out, args, form, &figure, training_svg, "Training", err) ? -1 : 0;
     figure_free(&figure);
     return rc;
 }

@@ -8,29 +8,29 @@
 
 enum { MATRIX_PAIRS_MAX = 1 << 26 };
 
-struct taking {
+struct matrix_build {
     struct matrix *matrix;
     const struct route_counts *counts;
     int layer;
 };
 
-static int take_layer(void *context, int layer, int64_t *count, struct err *err)
+static int build_layer(void *context, int layer, int64_t *count, struct err *err)
 {
-    const struct taking *taking = context;
-    struct matrix_layer *of = &taking->matrix->layers[layer];
-    size_t n = (size_t)taking->counts->experts;
-    if (taking->layer >= 0 && layer != taking->layer)
+    const struct matrix_build *build = context;
+    struct matrix_layer *of = &build->matrix->layers[layer];
+    size_t n = (size_t)build->counts->experts;
+    if (build->layer >= 0 && layer != build->layer)
         return 0;
     if (!(of->order = mem_alloc(n, sizeof *of->order, err)) ||
         !(of->count = mem_copy(count, n * n * sizeof *count, err)))
         return -1;
-    return cluster_order(of->order, count, (int)n, err) || skew_layer(&of->stats, taking->counts, layer, count, err) ? -1 : 0;
+    return cluster_order(of->order, count, (int)n, err) || skew_layer(&of->stats, build->counts, layer, count, err) ? -1 : 0;
 }
 
 int matrix_make(struct matrix **out, const struct route_counts *counts, struct route_spool *spool, int layer, struct err *err)
 {
     struct matrix *matrix = mem_alloc(1, sizeof *matrix, err);
-    struct taking taking = { matrix, counts, layer };
+    struct matrix_build build = { matrix, counts, layer };
     int rc = -1;
     if ((double)counts->experts * counts->experts * (layer < 0 ? counts->moe_layers : 1) > MATRIX_PAIRS_MAX) {
         err_set(err, ERR_INPUT, "the pairs of %d layers with %d experts are too many to show at once; give --layer, and "
@@ -42,7 +42,7 @@ int matrix_make(struct matrix **out, const struct route_counts *counts, struct r
     matrix->moe_layers = counts->moe_layers;
     matrix->experts = counts->experts;
     matrix->tokens = counts->tokens;
-    if (route_pairs_each(spool, counts, take_layer, &taking, err))
+    if (route_pairs_each(spool, counts, build_layer, &build, err))
         goto done;
     *out = matrix;
     matrix = NULL;

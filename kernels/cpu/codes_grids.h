@@ -64,16 +64,16 @@ INLINE void grid_begin(enum weight_format format, unsigned char *bytes)
 }
 
 /* Split bytes by the upper bits of their indices: part[p] becomes the set of those bytes of `among` whose index is in the p-th
- * 128 entries. parts_two: bit 7 is in the index. parts_four: bit 8 is a bit of `more`. */
-INLINE void parts_two(__mmask64 among, words index, __mmask64 *part)
+ * 128 entries. split_in_two: bit 7 is in the index. split_in_four: bit 8 is a bit of `more`. */
+INLINE void split_in_two(__mmask64 among, words index, __mmask64 *part)
 {
     part[0] = _mm512_mask_cmpge_epi8_mask(among, index, _mm512_setzero_si512());
     part[1] = _mm512_mask_cmplt_epi8_mask(among, index, _mm512_setzero_si512());
 }
-INLINE void parts_four(__mmask64 among, words index, words more, int bit, __mmask64 *part)
+INLINE void split_in_four(__mmask64 among, words index, words more, int bit, __mmask64 *part)
 {
-    parts_two(_mm512_mask_testn_epi8_mask(among, more, _mm512_set1_epi32(bit)), index, part);
-    parts_two(_mm512_mask_test_epi8_mask(among, more, _mm512_set1_epi32(bit)), index, part + 2);
+    split_in_two(_mm512_mask_testn_epi8_mask(among, more, _mm512_set1_epi32(bit)), index, part);
+    split_in_two(_mm512_mask_test_epi8_mask(among, more, _mm512_set1_epi32(bit)), index, part + 2);
 }
 
 /* Replaces every index by its entry of a table of bytes. */
@@ -133,10 +133,10 @@ INLINE words codes_signed(words table, int keep, words code, words signs)
 INLINE void codes_grid2(words pair, words signs, int half, words *code)
 {
     const struct signed_codes codes = signed_codes(TABLE_IQ2, 2);
-    const words four = bytes_from(signs, 16 * half - 2, 4);
+    const words sign_bits = bytes_from(signs, 16 * half - 2, 4);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        code[i] = codes_signed(codes.table[i], 3, words_right(pair, 2 * i), four);
+        code[i] = codes_signed(codes.table[i], 3, words_right(pair, 2 * i), sign_bits);
 }
 
 INLINE void codes_span2(const unsigned char *grid, int parts, const __mmask64 *part, words index, words signs, words *code)
@@ -151,10 +151,11 @@ INLINE void codes_grid3(const unsigned char *grid, int parts, const __mmask64 *p
 {
     const words two[2] = {bytes_entries(grid, parts, part, index), bytes_entries(grid + 128 * parts, parts, part, index)};
     const struct signed_codes codes = signed_codes(table, 3);
-    const words four = bytes_from(signs, 16 * half - 3, 4);
+    const words sign_bits = bytes_from(signs, 16 * half - 3, 4);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        code[i] = codes_signed(codes.table[i % 3], 7, words_right(two[i / 2], i % 2 * 4), i < 3 ? four : words_right(four, 3));
+        code[i] = codes_signed(codes.table[i % 3], 7, words_right(two[i / 2], i % 2 * 4),
+                               i < 3 ? sign_bits : words_right(sign_bits, 3));
 }
 
 INLINE void codes_iq2_xxs(const unsigned char *grid, const unsigned char *chunk, int lane, int span, struct codes *c)
@@ -162,7 +163,7 @@ INLINE void codes_iq2_xxs(const unsigned char *grid, const unsigned char *chunk,
     const words index = grid_word(chunk, lane, 2 * span), more = grid_word(chunk, lane, 2 * span + 1);
     __mmask64 part[2];
     scale_grid(chunk, lane, words_right(more, 28), 0.125f, c);
-    parts_two((__mmask64)-1, index, part);
+    split_in_two((__mmask64)-1, index, part);
     codes_span2(grid, 2, part, index, bytes_signs(bytes_from(more, 0, 7), 0), c->code);
 }
 
@@ -172,7 +173,7 @@ INLINE void codes_iq2_xs(const unsigned char *grid, const unsigned char *chunk, 
     const words index = bytes_both(first, second, 0x42400200), more = bytes_both(first, second, 0x43410301);
     __mmask64 part[4];
     scales_iq2(chunk, lane, span, 16, c);
-    parts_four((__mmask64)-1, index, more, 0x01010101, part);
+    split_in_four((__mmask64)-1, index, more, 0x01010101, part);
     codes_span2(grid, 4, part, index, bytes_signs(more, 1), c->code);
 }
 
@@ -183,8 +184,8 @@ INLINE void codes_iq2_s(const unsigned char *grid, const unsigned char *chunk, i
     const words ninth = _mm512_set1_epi32((int)0x80200802);
     __mmask64 part[8];
     scales_iq2(chunk, lane, span, 18, c);
-    parts_four(_mm512_testn_epi8_mask(more, ninth), index, more, 0x40100401, part);
-    parts_four(_mm512_test_epi8_mask(more, ninth), index, more, 0x40100401, part + 4);
+    split_in_four(_mm512_testn_epi8_mask(more, ninth), index, more, 0x40100401, part);
+    split_in_four(_mm512_test_epi8_mask(more, ninth), index, more, 0x40100401, part + 4);
     codes_span2(grid, 8, part, index, signs, c->code);
 }
 
@@ -196,7 +197,7 @@ INLINE void codes_iq3_xxs(const unsigned char *grid, const unsigned char *chunk,
     for (int h = 0; h < 2; h++) {
         const words index = grid_word(chunk, lane, 2 * span + h);
         __mmask64 part[2];
-        parts_two((__mmask64)-1, index, part);
+        split_in_two((__mmask64)-1, index, part);
         codes_grid3(grid, 2, part, index, signs, h, TABLE_IQ3_XXS, c->code + 4 * h);
     }
 }
@@ -209,7 +210,7 @@ INLINE void codes_iq3_s(const unsigned char *grid, const unsigned char *chunk, i
     for (int h = 0; h < 2; h++) {
         const words index = grid_word(chunk, lane, 2 * span + h);
         __mmask64 part[4];
-        parts_four((__mmask64)-1, index, more, h ? (int)0x80402010 : 0x08040201, part);
+        split_in_four((__mmask64)-1, index, more, h ? (int)0x80402010 : 0x08040201, part);
         codes_grid3(grid, 4, part, index, grid_word(chunk, lane, 18 + span), h, TABLE_IQ3_S, c->code + 4 * h);
     }
 }
@@ -227,22 +228,22 @@ INLINE void grid_begin(enum weight_format format, unsigned char *bytes)
 /* Decode 16 inputs, whose entries of a grid are in the halves of every word. signs: bit i of a word is the sign of input i. */
 INLINE void codes_grid2(words pair, words signs, words *code)
 {
-    const words four = words_spread(signs, 4);
+    const words sign_bits = words_spread(signs, 4);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        code[i] = words_signed_table(TABLE_IQ2, 3, words_right(pair, 2 * i), words_left(four, 3 - i));
+        code[i] = words_signed_table(TABLE_IQ2, 3, words_right(pair, 2 * i), words_left(sign_bits, 3 - i));
 }
 
 /* Decodes 16 inputs of IQ3. even, odd: the entries of the grid at even and at odd places, in the halves of every word. */
 INLINE void codes_grid3(words even, words odd, words signs, const int8_t *table, words *code)
 {
-    const words four = words_spread(signs, 4);
+    const words sign_bits = words_spread(signs, 4);
     const words low = words_bytes_of(even, words_left(odd, 8), 0x00ff00ff);
     const words high = words_bytes_of(words_right(even, 8), odd, 0x00ff00ff);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const words two = i < 2 ? low : high;
-        code[i] = words_signed_table(table, 7, i % 2 ? words_right(two, 4) : two, words_left(four, 3 - i));
+        code[i] = words_signed_table(table, 7, i % 2 ? words_right(two, 4) : two, words_left(sign_bits, 3 - i));
     }
 }
 

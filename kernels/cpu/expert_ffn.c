@@ -124,7 +124,7 @@ static inline void ffn_rows(const struct ffn *f, const struct ffn_task *task, in
 
 /* Computes the inner activations of one unit from its gate and up sums, with biases, in place of gate; the first `used` are
  * valid. */
-static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used, float *gate)
+static inline void activate_gated_unit(const struct ffn *f, int expert, int u, size_t used, float *gate)
 {
     const struct expert_ffn_args *a = f->args;
     float *up = gate + UNIT_INNER;
@@ -151,14 +151,14 @@ static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used
 }
 
 /* Replaces the 32 sums of a unit of up by the inner activations. */
-static inline void up_unit(float *up)
+static inline void activate_ungated_unit(float *up)
 {
     for (int i = 0; i < UNIT_OUTPUTS; i++)
         up[i] = plain_relu2(up[i]);
 }
 
 /* Computes `inner`. each: inner indices of a unit, a constant in both callers. */
-static inline void into_inner(struct ffn *f, int member, int members, int each)
+static inline void compute_inner(struct ffn *f, int member, int members, int each)
 {
     const struct expert_ffn_args *a = f->args;
     const size_t unit = unit_bytes(a->format, a->hidden), width = (size_t)a->inner_width;
@@ -179,18 +179,24 @@ static inline void into_inner(struct ffn *f, int member, int members, int each)
                 for (int r = 0; r < rows; r++) {
                     float *sums = product + r * UNIT_OUTPUTS;
                     if (each == UNIT_INNER)
-                        gate_unit(f, task.expert, u, used, sums);
+                        activate_gated_unit(f, task.expert, u, used, sums);
                     else
-                        up_unit(sums);
+                        activate_ungated_unit(sums);
                     unit_store(inner + (size_t)task.pair[first + r] * width, sums, (int)used, each);
                 }
             }
     }
 }
 
-static void gate_up(void *argument, int member, int members) { into_inner(argument, member, members, UNIT_INNER); }
+static void compute_gated_inner(void *argument, int member, int members)
+{
+    compute_inner(argument, member, members, UNIT_INNER);
+}
 
-static void up_alone(void *argument, int member, int members) { into_inner(argument, member, members, UNIT_OUTPUTS); }
+static void compute_ungated_inner(void *argument, int member, int members)
+{
+    compute_inner(argument, member, members, UNIT_OUTPUTS);
+}
 
 static void down(void *argument, int member, int members)
 {
@@ -287,7 +293,7 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
         ffn_share(&f, queue, args->format, args->inner_width, ungated ? UNIT_OUTPUTS : UNIT_INNER,
                   unit_bytes(args->format, args->hidden));
         if (f.units > 0)
-            work_run(queue, f.bytes, ungated ? up_alone : gate_up, &f);
+            work_run(queue, f.bytes, ungated ? compute_ungated_inner : compute_gated_inner, &f);
     }
     if (args->step == FFN_INNER)
         return;
