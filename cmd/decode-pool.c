@@ -126,7 +126,7 @@ void pool_return(struct decoder_pool *pool, struct decoder *decoder)
         if (pool->item[i].decoder == decoder)
             pool->item[i].used = false;
     if (pool->policies)
-        decoder_rest(decoder);
+        decoder_free_cache(decoder);
 }
 
 bool pool_has_free(const struct decoder_pool *pool)

@@ -248,7 +248,7 @@ int outlook_make(struct outlook *out, const struct outlook_setup *setup, struct 
     return 0;
 }
 
-int outlook_stops(const struct outlook_point *curve, int count, int drafter, bool by_ranks)
+int outlook_break_even(const struct outlook_point *curve, int count, int drafter, bool by_ranks)
 {
     while (count > 0 && !(curve[count - 1].result[0].tokens_per_second > 0))
         count--;

@@ -136,7 +136,7 @@ int outlook_make(struct outlook *out, const struct outlook_setup *setup, struct 
 
 /* Returns the smallest number of texts or ranks of a curve from which on drafts of a drafter do not pay; 0: they pay at the
  * last point whose tokens/s are known. */
-int outlook_stops(const struct outlook_point *curve, int count, int drafter, bool by_ranks);
+int outlook_break_even(const struct outlook_point *curve, int count, int drafter, bool by_ranks);
 
 int outlook_text(struct text *out, const struct outlook *outlook, const struct outlook_setup *setup, struct err *err);
 int outlook_json(struct text *out, const struct outlook *outlook, const struct outlook_setup *setup, struct err *err);

@@ -145,7 +145,7 @@ static int put_curve(struct text *out, const struct outlook_point *curve, int co
     for (int i = 0; i < count; i++)
         known = curve[i].result[0].tokens_per_second > 0 ? by_ranks ? curve[i].ranks : curve[i].texts : known;
     for (int d = 0; !rc && d < setup->drafters; d++) {
-        const int stops = outlook_stops(curve, count, d, by_ranks);
+        const int stops = outlook_break_even(curve, count, d, by_ranks);
         const char *text = setup->drafter[d].text, *unit = by_ranks ? "ranks" : "texts";
         rc = !known ? 0 : stops == 1 ? text_printf(out, err, "%s: drafts do not pay\n", text)
              : stops ? text_printf(out, err, "%s: drafts do not pay from %d %s on\n", text, stops, unit)
@@ -259,8 +259,8 @@ int outlook_json(struct text *out, const struct outlook *o, const struct outlook
     for (int i = 0; !rc && i < o->ranks_count; i++)
         rc = json_point(out, &o->ranks[i], "ranks", setup, err);
     for (int d = 0; !rc && d < setup->drafters; d++) {
-        const int texts = outlook_stops(o->texts, o->texts_count, d, false);
-        const int ranks = outlook_stops(o->ranks, o->ranks_count, d, true);
+        const int texts = outlook_break_even(o->texts, o->texts_count, d, false);
+        const int ranks = outlook_break_even(o->ranks, o->ranks_count, d, true);
         rc = json_line(out, json_pack("{s:s, s:s, s:o, s:o}", "type", "stops", "draft", setup->drafter[d].text, "texts",
                                       texts ? json_integer(texts) : json_null(), "ranks",
                                       ranks ? json_integer(ranks) : json_null()), err);

@@ -25,7 +25,7 @@ struct tune {
     struct bench_model model;
     struct ready_setting ready[2];      /* the current and the changed options; their addresses must not change */
     int current;                        /* index of the current options in ready */
-    int in_force;                       /* setting of the current options */
+    int current_setting;                /* setting of the current options */
     double plain, rate;                 /* tokens/s without drafts, and of the current options at their last measurement */
     json_t *cost, *drafters, *tried;
 };
@@ -191,7 +191,7 @@ static int note_drafter(struct tune *tune, const struct suite_setting *setting, 
 static int note_change(struct tune *tune, const char *name, const double *ratio, int orders, bool same, bool kept,
                        struct err *err)
 {
-    const char *against = tune->suite->settings[tune->in_force].name;
+    const char *against = tune->suite->settings[tune->current_setting].name;
     struct text line = {0};
     json_t *item = json_pack("{s:s,s:s,s:[f],s:b,s:b}", "change", name, "against", against, "ratio", ratio[0], "same", same,
                              "kept", kept);
@@ -225,14 +225,14 @@ static int try_change(struct tune *tune, int setting, struct err *err)
             return -1;
         ratio[orders] = rate(&run[now]) > 0 ? rate(&run[changed]) / rate(&run[now]) : 0;
         kept = same && ratio[orders] >= TUNE_GAIN;
-        tune->plain = tune->in_force ? tune->plain : rate(&run[now]);
+        tune->plain = tune->current_setting ? tune->plain : rate(&run[now]);
         tune->rate = rate(&run[kept ? changed : now]);
     }
     if (note_change(tune, tune->suite->settings[setting].name, ratio, orders, same, kept, err))
         return -1;
     if (kept) {
         tune->current = changed;
-        tune->in_force = setting;
+        tune->current_setting = setting;
     }
     return 0;
 }
@@ -270,7 +270,7 @@ static int put_file(const struct tune *tune, struct text *out, struct err *err)
         "{s:i,s:{s:s,s:s,s:s},s:{s:O,s:O,s:O,s:O},s:O,s:{s:f,s:f},s:O,s:O,s:O}", "settings", TUNED_VERSION, "model", "name",
         identity->name, "index", index, "source", source, "machine", "device", json_object_get(tune->cost, "device"), "isa",
         json_object_get(tune->cost, "isa"), "threads", json_object_get(tune->cost, "threads"), "read_bandwidth",
-        json_object_get(tune->cost, "read_bandwidth"), "options", tune->suite->settings[tune->in_force].options,
+        json_object_get(tune->cost, "read_bandwidth"), "options", tune->suite->settings[tune->current_setting].options,
         "tokens_per_second", "none", tune->plain, "kept", tune->rate, "cost", json_object_get(tune->cost, "cost"), "drafters",
         tune->drafters, "tried", tune->tried);
     char *body = map ? json_text(map, JSON_INDENT(2), err) : NULL;

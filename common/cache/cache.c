@@ -380,7 +380,7 @@ int cache_fetch(struct cache *c, int *key, int *victim)
 {
     const struct cache_policy_class *class = c->policy->class;
     for (int level, first; (first = cache_queue_first(c->queue, &level)) >= 0;) {
-        if (class->grants && !class->grants(c->policy, level))
+        if (class->may_fetch && !class->may_fetch(c->policy, level))
             return -1;
         int slot = c->slot_of[first];
         if (slot < 0) {
@@ -403,7 +403,7 @@ int cache_asked(const struct cache *c)
     return cache_queue_first(c->queue, &level);
 }
 
-void cache_unask(struct cache *c, int key) { cache_queue_remove(c->queue, key); }
+void cache_cancel(struct cache *c, int key) { cache_queue_remove(c->queue, key); }
 
 void cache_threshold(struct cache *c, int tau)
 {

@@ -116,13 +116,13 @@ void cache_ask(struct cache *cache, int layer, int expert, int level);
  * that number as its level. */
 void cache_expect(struct cache *cache, int layer, int expert, int tokens);
 
-/* Inserts the first request whose level the policy grants, as cache_insert does; *key is the requested expert. Returns -1 if
+/* Inserts the first request whose level the policy fetches, as cache_insert does; *key is the requested expert. Returns -1 if
  * there is none, or no slot for it: then the request stays. */
 int cache_fetch(struct cache *cache, int *key, int *victim);
 
-/* cache_asked returns the key of the first request, -1: none; cache_unask cancels a request. */
+/* cache_asked returns the key of the first request, -1: none; cache_cancel cancels a request. */
 int cache_asked(const struct cache *cache);
-void cache_unask(struct cache *cache, int key);
+void cache_cancel(struct cache *cache, int key);
 
 /* Makes residents and requests of a level below `tau` cold: they are not fetched, and are evicted first (MoE-SpAc eq. 9).
  * Initially 1. No-op for policies without levels. */
@@ -166,7 +166,7 @@ struct cache_policy_class {
     /* Returns whether `victim`, the resident with the lowest value, may be evicted for `key`. level: that of the request, 0
      * on demand. NULL: always. */
     bool (*may_evict)(const struct cache_policy *policy, int victim, int key, int level);
-    bool (*grants)(const struct cache_policy *policy, int level);       /* returns whether requests of this level are
+    bool (*may_fetch)(const struct cache_policy *policy, int level);    /* returns whether requests of this level are
                                                                          * fetched. NULL: yes */
     void (*threshold)(struct cache_policy *policy, int tau);
     bool (*weights)(const struct cache_policy *policy, double *weight);

@@ -32,14 +32,14 @@
 #include "common/cache/recency.h"
 
 enum after { AFTER_ZERO, AFTER_LEVEL };
-enum gives { GIVES_COLD, GIVES_LOWER };
+enum evictable { EVICTABLE_COLD, EVICTABLE_LOWER };
 enum ties { TIES_NUMBER, TIES_LAST, TIES_LAYER };
 enum rules { RULE_PRINTED, RULE_RELEASED, RULE_REAL };
 
 static const char *const boundary_words[] = {"floor", "real", "fixed", NULL};
 static const char *const signal_words[] = {"change", "state", NULL};
 static const char *const after_words[] = {"zero", "level", NULL};
-static const char *const gives_words[] = {"cold", "lower", NULL};
+static const char *const evictable_words[] = {"cold", "lower", NULL};
 static const char *const ties_words[] = {"number", "last", "layer", NULL};
 static const char *const yes_words[] = {"no", "yes", NULL};
 
@@ -47,7 +47,7 @@ struct utility {
     struct cache_policy base;
     struct utility_rule rule;
     int keys, experts;
-    int after, gives, ties, prefetch, evict;
+    int after, evictable, ties, prefetch, evict;
     int tau;
     bool tau_given, verifies;
     struct utility_expert *expert;              /* [keys] */
@@ -61,11 +61,11 @@ struct utility {
 
 /* Default settings of each policy; up and down -1: derived from the draft length, or from fixed boundaries. */
 static const struct {
-    int K, boundaries, up, down, signal, after, gives, ties, tau;
+    int K, boundaries, up, down, signal, after, evictable, ties, tau;
 } defaults[] = {
-    [RULE_PRINTED] = {4, UTILITY_FLOOR, -1, -1, 0, AFTER_ZERO, GIVES_COLD, TIES_NUMBER, 0},
-    [RULE_RELEASED] = {5, UTILITY_FIXED, 5, 1, 1, AFTER_ZERO, GIVES_COLD, TIES_NUMBER, 1},
-    [RULE_REAL] = {4, UTILITY_REAL, -1, -1, 0, AFTER_LEVEL, GIVES_LOWER, TIES_LAST, 0},
+    [RULE_PRINTED] = {4, UTILITY_FLOOR, -1, -1, 0, AFTER_ZERO, EVICTABLE_COLD, TIES_NUMBER, 0},
+    [RULE_RELEASED] = {5, UTILITY_FIXED, 5, 1, 1, AFTER_ZERO, EVICTABLE_COLD, TIES_NUMBER, 1},
+    [RULE_REAL] = {4, UTILITY_REAL, -1, -1, 0, AFTER_LEVEL, EVICTABLE_LOWER, TIES_LAST, 0},
 };
 
 static void utility_free(struct cache_policy *policy)
@@ -99,7 +99,7 @@ static int read_settings(struct utility *u, struct spec *spec, const struct cach
         spec_int(spec, "down", boundary(defaults[rule].down, boundaries, 1, start), 0, 1 << 20, &down, err) ||
         spec_choice(spec, "signal", defaults[rule].signal, signal_words, &signal, err) ||
         spec_choice(spec, "after", defaults[rule].after, after_words, &u->after, err) ||
-        spec_choice(spec, "gives", defaults[rule].gives, gives_words, &u->gives, err) ||
+        spec_choice(spec, "gives", defaults[rule].evictable, evictable_words, &u->evictable, err) ||
         spec_choice(spec, "ties", defaults[rule].ties, ties_words, &u->ties, err) ||
         spec_int(spec, "tau", defaults[rule].tau, 0, u->rule.K, &u->tau, err) ||
         spec_choice(spec, "prefetch", 1, yes_words, &u->prefetch, err) ||
@@ -212,18 +212,18 @@ static struct cache_value utility_value(const struct cache_policy *policy, int k
     return (struct cache_value){u->tag[key], second};
 }
 
-/* Returns whether a resident may be evicted: on demand always; by a prefetch only if it is cold, or (GIVES_LOWER) of a lower
- * level than the request. */
+/* Returns whether a resident may be evicted: on demand always; by a prefetch only if it is cold, or (EVICTABLE_LOWER) of a
+ * lower level than the request. */
 static bool utility_may_evict(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct utility *u = (const struct utility *)policy;
     (void)key;
     if (!u->evict)
         return false;
-    return !level || u->tag[victim] < u->tau || (u->gives == GIVES_LOWER && u->tag[victim] < level);
+    return !level || u->tag[victim] < u->tau || (u->evictable == EVICTABLE_LOWER && u->tag[victim] < level);
 }
 
-static bool utility_grants(const struct cache_policy *policy, int level)
+static bool utility_may_fetch(const struct cache_policy *policy, int level)
 {
     return level >= ((const struct utility *)policy)->tau;
 }
@@ -270,7 +270,7 @@ static void utility_state(const struct cache_policy *policy, struct values *out)
 
 #define UTILITY_FUNCTIONS \
     .step = utility_begin_step, .want = utility_want, .inserted = utility_inserted, .released = utility_released, \
-    .value = utility_value, .may_evict = utility_may_evict, .grants = utility_grants, .threshold = utility_threshold, \
+    .value = utility_value, .may_evict = utility_may_evict, .may_fetch = utility_may_fetch, .threshold = utility_threshold, \
     .weights = utility_weights, .state = utility_state, .free = utility_free,
 
 const struct cache_policy_class cache_utility = {

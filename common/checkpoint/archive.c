@@ -139,7 +139,7 @@ static int take_weights(struct unpacking *u, struct member *m, struct err *err)
     return 0;
 }
 
-static int pass_over(struct unpacking *u, struct err *err)
+static int skip_member(struct unpacking *u, struct err *err)
 {
     const void *data;
     size_t bytes;
@@ -182,7 +182,7 @@ static int take_member(struct unpacking *u, struct archive_entry *entry, struct 
     int which = source_text_of(name);
     if (which < 0 && (name[0] == '.' || !(text_ends(name, ".safetensors") || text_ends(name, ".gguf") ||
                                                 torch_is_weights(name))))
-        return pass_over(u, err);
+        return skip_member(u, err);
     if (u->count == 4096)
         return err_set(err, ERR_INPUT, "the archive has too many files of weights; give it one checkpoint");
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry))

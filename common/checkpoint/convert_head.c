@@ -93,7 +93,7 @@ static int compare_marks(const struct head_params *head, const struct checkpoint
 }
 
 /* Marks the tensors of the map as used and makes an arbitrary map: without data (headers only) no file is written. */
-static int pass_over(struct head_params *head, struct source_tensor *offsets, struct source_tensor *marks, struct err *err)
+static int skip_map(struct head_params *head, struct source_tensor *offsets, struct source_tensor *marks, struct err *err)
 {
     if (marks)
         marks->used = true;
@@ -114,7 +114,7 @@ static int read_map(struct head_params *head, const struct checkpoint *cp, struc
     struct source_tensor *offsets = checkpoint_find(cp, "d2t"), *marks = checkpoint_find(cp, "t2d");
     bool same = head->draft_vocab == head->target.vocab;
     if (cp->headers_only)
-        return pass_over(head, offsets, marks, err);
+        return skip_map(head, offsets, marks, err);
     if (!offsets && !same)
         return err_set(err, ERR_INPUT, "tensor d2t is missing; a draft head (eagle3) of %d words needs it, as the target has "
                        "%d", head->draft_vocab, head->target.vocab);

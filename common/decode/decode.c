@@ -440,7 +440,7 @@ void decoder_forget(struct decoder *decoder)
     sampler_forget(decoder->sampler);
 }
 
-void decoder_rest(struct decoder *decoder) { sequence_close(&decoder->sequence); }
+void decoder_free_cache(struct decoder *decoder) { sequence_close(&decoder->sequence); }
 
 const struct sample_draw *decoder_draw(const struct decoder *decoder) { return sampler_draw(decoder->sampler); }
 const struct acceptance *decoder_acceptance(const struct decoder *decoder) { return decoder->acceptance; }

@@ -169,7 +169,7 @@ int decoders_step(struct decoder *const *decoder, int count, int *failed, struct
 bool decoder_ends(const struct decoder *decoder);
 void decoder_end(struct decoder *decoder, struct decode_result *out);
 void decoder_forget(struct decoder *decoder);
-void decoder_rest(struct decoder *decoder);     /* frees the KV cache of its last text */
+void decoder_free_cache(struct decoder *decoder);   /* frees the KV cache of its last text */
 int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* checks the prompt */
 /* Returns the number of tokens that the prompt's sequence needs room for. */
 int decoder_room(const struct decoder *decoder, const struct decode_prompt *prompt);

@@ -98,13 +98,13 @@ static struct layer_routing routing_at(const struct pass *pass, int moe)
 }
 
 /* Returns the next layer after n whose experts are run. */
-static struct layer_next next_layer(const struct pass *pass, int n)
+static struct forecast_layer find_forecast_layer(const struct pass *pass, int n)
 {
     const struct engine *engine = pass->engine;
     while (++n < pass_layers(pass))
         if (engine->shape->layer[n].ffn == FFN_EXPERTS && pass_feeds(pass, n))
-            return (struct layer_next){.number = n, .weights = &engine->weights->layer[n]};
-    return (struct layer_next){0};
+            return (struct forecast_layer){.number = n, .weights = &engine->weights->layer[n]};
+    return (struct forecast_layer){0};
 }
 
 /* Returns the part of text i in a layer. In a pass of one text, `rows` may currently be fewer than the text's. */
@@ -150,7 +150,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         at.peers = engine->setup.peers;
     const bool forecast = engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed;
     if (forecast || batch->want_ahead)
-        at.next = next_layer(pass, n);
+        at.next = find_forecast_layer(pass, n);
     at.next.forecast = forecast;
     if (batch->want_ahead)
         at.next.expert = engine->out_ahead + (size_t)(moe + 1) * (size_t)pass->rows * (size_t)at.routing.top_k;

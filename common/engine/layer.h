@@ -27,7 +27,7 @@ struct layer_routing {
 };
 
 /* A later layer whose experts are predicted by its own router from the input of this layer's router. */
-struct layer_next {
+struct forecast_layer {
     int number;
     const struct layer_weights *weights; /* NULL: none */
     bool forecast;                       /* the router's choice is a forecast for the source of its experts */
@@ -64,7 +64,7 @@ struct layer {
     struct buffer row_weight;            /* [rows] f32, for PLAN_PATH */
     struct expert_source *forecast_to;   /* receives the chosen experts as a forecast; NULL: none */
     const struct layer_weights *after;   /* weights of the layer that attends next; NULL: none */
-    struct layer_next next;              /* layer whose experts are forecast while this layer's are computed */
+    struct forecast_layer next;          /* layer whose experts are forecast while this layer's are computed */
     struct second *second;               /* computes some of the experts (second.h); NULL: the device computes all */
     struct peers *peers;                 /* other processes compute some of the experts (peers.h); NULL: none */
     struct peers *divided;               /* processes that divide the outputs of products; NULL: none */

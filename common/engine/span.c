@@ -26,7 +26,7 @@ struct work {
 };
 
 /* State of the piece that runs. */
-struct turn {
+struct piece_run {
     struct batch batch;
     struct pass_text text;
     struct pass pass;
@@ -105,7 +105,7 @@ static int work_open(struct work *work, struct err *err)
 }
 
 /* Appends the rows of a piece as pending nodes after the span's earlier pieces, and uploads their tokens and positions. */
-static int turn_begin(const struct work *work, int i, struct turn *turn, struct err *err)
+static int piece_run_begin(const struct work *work, int i, struct piece_run *run, struct err *err)
 {
     const struct span *span = work->span;
     int before = 0;
@@ -113,32 +113,32 @@ static int turn_begin(const struct work *work, int i, struct turn *turn, struct 
         before += span->piece_rows[at];
     work->sequence->kv.length = work->start + before;
     work->sequence->kv.pending = 0;
-    turn->batch = *work->batch;
-    turn->batch.rows = span->piece_rows[i];
-    turn->batch.token += before;
-    turn->last = turn->batch.rows - 1;
-    turn->batch.logit_row = span->every ? NULL : &turn->last;
-    turn->batch.logit_rows = span->every ? turn->batch.rows : span->last && i + 1 == span->pieces;
-    turn->text = (struct pass_text){.sequence = work->sequence, .batch = &turn->batch, .rows = turn->batch.rows};
-    turn->pass = (struct pass){.engine = work->engine, .sequence = work->sequence, .batch = &turn->batch, .text = &turn->text,
-                               .texts = 1, .rows = turn->batch.rows, .slab = span->slab[i], .prompt = true};
-    if (tree_append(&turn->pass, err))
+    run->batch = *work->batch;
+    run->batch.rows = span->piece_rows[i];
+    run->batch.token += before;
+    run->last = run->batch.rows - 1;
+    run->batch.logit_row = span->every ? NULL : &run->last;
+    run->batch.logit_rows = span->every ? run->batch.rows : span->last && i + 1 == span->pieces;
+    run->text = (struct pass_text){.sequence = work->sequence, .batch = &run->batch, .rows = run->batch.rows};
+    run->pass = (struct pass){.engine = work->engine, .sequence = work->sequence, .batch = &run->batch, .text = &run->text,
+                              .texts = 1, .rows = run->batch.rows, .slab = span->slab[i], .prompt = true};
+    if (tree_append(&run->pass, err))
         return -1;
-    turn->rows = work->engine->row.at;
-    turn->rows.rows = turn->pass.rows;
-    turn->rows.slab = turn->pass.slab;
+    run->rows = work->engine->row.at;
+    run->rows.rows = run->pass.rows;
+    run->rows.slab = run->pass.slab;
     return 0;
 }
 
 /* Runs one piece through one layer. */
 static int run_layer(const struct work *work, int i, int n, int moe, struct err *err)
 {
-    struct turn turn;
-    if (turn_begin(work, i, &turn, err) || (!n && forward_begin(&turn.pass, err)))
+    struct piece_run run;
+    if (piece_run_begin(work, i, &run, err) || (!n && forward_begin(&run.pass, err)))
         return -1;
     if (!n)
-        forward_embed(&turn.pass, turn.pass.rows);
-    return forward_layer(&turn.pass, &turn.rows, n, moe, err);
+        forward_embed(&run.pass, run.pass.rows);
+    return forward_layer(&run.pass, &run.rows, n, moe, err);
 }
 
 static int run_layers(const struct work *work, struct err *err)
@@ -165,12 +165,12 @@ static int run_layers(const struct work *work, struct err *err)
 static int end_piece(const struct work *work, int i, engine_piece_function *each, void *context, struct forward *out,
                      struct err *err)
 {
-    struct turn turn;
-    if (turn_begin(work, i, &turn, err))
+    struct piece_run run;
+    if (piece_run_begin(work, i, &run, err))
         return -1;
     const int position = work->sequence->kv.length;
-    if (forward_end(&turn.pass, err) || facts_collect(&turn.pass, out, err) ||
-        sequence_commit(work->sequence, work->every, turn.pass.rows, err))
+    if (forward_end(&run.pass, err) || facts_collect(&run.pass, out, err) ||
+        sequence_commit(work->sequence, work->every, run.pass.rows, err))
         return -1;
     return each && each(context, out, position, err);
 }

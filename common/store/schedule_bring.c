@@ -198,7 +198,7 @@ static int bring_host_requests(struct schedule *s, struct err *err)
         const int asked = cache_asked(s->host);
         int slot, key, victim;
         if (asked >= 0 && cache_find(s->cache, asked / s->experts, asked % s->experts) >= 0) {
-            cache_unask(s->host, asked);
+            cache_cancel(s->host, asked);
             continue;
         }
         if (asked < 0 || has_enough(s->host, s->host_slots) || (slot = cache_fetch(s->host, &key, &victim)) < 0)
