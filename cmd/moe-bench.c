@@ -315,6 +315,9 @@ static int run_into(struct bench_setup *setup, struct err *err)
 static int make_suite(struct suite **out, const struct run_args *args, const struct console *console, struct err *err)
 {
     json_t *root = NULL;
+    for (int i = 0; i < args->files.count; i++)
+        if (suite_refuse(args->files.items[i], err))
+            return -1;
     if (suite_options_make(&root, &args->made, &args->files, err))
         return -1;
     int rc = suite_from_json(out, root, err) || check_inputs(out, console, err) ? -1 : 0;

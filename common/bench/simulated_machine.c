@@ -108,8 +108,8 @@ static int get_machine(struct simulated_machine *m, const json_t *map, struct er
     static const char *const keys[] = {"machine", "source", "model", "cached", "draft", "layer_us", "forward_us", "fast",
                                        "slow", "link", "forecast", "notes", NULL};
     char source[8];
-    if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "expected a JSON object, as man moe-bench shows it");
+    if (!json_is_object(map) || json_object_get(map, "settings"))
+        return err_set(err, ERR_INPUT, "expected a machine's description, a JSON object as moe-bench(1) shows it");
     if (keys_known(map, keys, err) || keys_text(map, "machine", m->name, sizeof m->name, err) ||
         keys_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
         keys_real(map, "cached", -1, 0, 1, &m->cached, err) || keys_microseconds(map, "layer_us", 0, &m->layer_s, err) ||

@@ -21,6 +21,8 @@
 #include "common/stream/frame.h"
 #include "kernels/plain/philox.h"
 
+enum { SUITE_LIMIT = 16 << 20 };        /* bytes of a suite's file */
+
 static const char *const order_words[] = {"interleaved", "random", "blocked", NULL};
 const char *const suite_draw_words[] = {"same", "fresh", NULL};
 
@@ -516,11 +518,23 @@ static int check_kind(const char *path, struct err *err)
     return 0;
 }
 
+int suite_refuse(const char *path, struct err *err)
+{
+    struct stat status;
+    if (!text_ends(path, ".json") || stat(path, &status) || !S_ISREG(status.st_mode))
+        return 0;
+    json_t *root = json_file(path, SUITE_LIMIT, "a suite", NULL);
+    const bool suite = json_is_object(root) && json_object_get(root, "settings");
+    json_decref(root);
+    return suite ? err_set(err, ERR_INPUT, "%s: is a suite, not a file of prompts; `moe-bench run %s` runs it, without -m",
+                           path, path) : 0;
+}
+
 int suite_read(struct suite **out, const char *path, struct err *err)
 {
     if (strcmp(path, "-") && check_kind(path, err))
         return -1;
-    json_t *root = json_file(path, (size_t)16 << 20, "one JSON object, a suite", err);
+    json_t *root = json_file(path, SUITE_LIMIT, "one JSON object, a suite", err);
     char *folder = root ? folder_of(path, err) : NULL;
     int rc = folder ? make_suite(out, root, folder, err) : -1;
     if (rc && folder)

@@ -90,6 +90,9 @@ struct suite {
     bool chat;
 };
 
+/* Fails if `path`, which is to name prompts, is a suite. */
+int suite_refuse(const char *path, struct err *err);
+
 /* Reads the suite `path` ("-": standard input, with relative names unchanged). Errors name the file and the position in it. */
 int suite_read(struct suite **out, const char *path, struct err *err);
 /* Reads a suite from a JSON object, with relative names unchanged. */

@@ -47,7 +47,7 @@ static const char *end_of(const char *at)
     return at;
 }
 
-/* Returns a JSON integer or real if the text is a number; else a string. */
+/* Returns a JSON integer or real if the text is a number that JSON values keep exactly; else a string, as for large seeds. */
 static json_t *value_of(const char *text)
 {
     char *end;
@@ -57,7 +57,7 @@ static json_t *value_of(const char *text)
     if (!strcmp(written, text))
         return json_integer(whole);
     double real = strtod(text, &end);
-    bool number = *text && !*end && strspn(text, "-.0123456789") == strlen(text);
+    bool number = strchr(text, '.') && !*end && strspn(text, "-.0123456789") == strlen(text);
     return number ? json_real(real) : json_string(text);
 }
 

@@ -220,8 +220,8 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
     return 0;
 }
 
-/* Replaces the error if the word is another program's option: `-ngl 9` parses as -n with a faulty value, but is more likely
- * such an option. */
+/* Replaces the error if the word is another program's option: `-ngl 9` parses as -n with a faulty value, and `-md FILE` as a
+ * second -m, but such an option is more likely. */
 static bool as_foreign(const struct walk *walk, const char *word, struct err *err)
 {
     struct err instead = {0};
@@ -246,9 +246,7 @@ static int take_short(struct walk *walk, const char *word, struct err *err)
                 return err_set(err, ERR_INPUT, "-%c: needs a value", *letter);
             value = letter[1] ? letter + 1 : walk->argv[walk->at++];
         }
-        if (check_once(walk, option, err))
-            return err_at(err, "-%c", *letter);
-        if (store(walk, option, value, err))
+        if (check_once(walk, option, err) || store(walk, option, value, err))
             return as_foreign(walk, word + 1, err) ? -1 : err_at(err, "-%c", *letter);
         note_given(walk, option, value);
         if (value)

@@ -129,6 +129,15 @@ static int check_word(const struct decode_resume *resume, const char *what, cons
     return strcmp(then, now) ? differs(resume, what, then, now, err) : 0;
 }
 
+/* Returns an option's value as a user writes it; "none" if it is not given. */
+static char *value_words(const char *key, const json_t *value)
+{
+    const bool automatic = !strcmp(key, "draft-length") && json_integer_value(value) == DRAFT_LENGTH_AUTO;
+    if (json_is_integer(value) && json_integer_value(value) < 0)
+        return mem_string(automatic ? "auto" : "none", NULL);
+    return json_is_null(value) ? NULL : json_text(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+}
+
 /* Fails with the name of the first option of this run that differs; *other: the stream contains options that this run does
  * not, or lacks drafting options of this run. Options that the stream lacks, because they are newer, have their defaults. */
 static int compare_options(const struct decode_resume *resume, const json_t *then, json_t *now, bool *other, struct err *err)
@@ -144,8 +153,7 @@ static int compare_options(const struct decode_resume *resume, const json_t *the
         json_t *old = json_object_get(json_object_get(then, key) ? then : defaults, key);
         if (rc || json_equal(old, value))
             continue;
-        char *before = json_is_null(old) ? NULL : json_text(old, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
-        char *here = json_is_null(value) ? NULL : json_text(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+        char *before = value_words(key, old), *here = value_words(key, value);
         rc = differs(resume, key, before ? before : "none", here ? here : "none", err);
         mem_free(&before);
         mem_free(&here);

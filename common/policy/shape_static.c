@@ -160,7 +160,7 @@ static int read_tree(struct static_tree *tree, const json_t *list, struct err *e
 
 static int read_file(struct static_tree *tree, const char *file, struct err *err)
 {
-    json_t *list = json_file(file, FILE_LIMIT, "a list of paths, such as [[0],[0,0],[1]],", err);
+    json_t *list = json_file(file, FILE_LIMIT, "a list of paths, such as [[0],[0,0],[1]]", err);
     int rc = list ? read_tree(tree, list, err) : -1;
     if (list && rc)
         err_at(err, "%s", file);

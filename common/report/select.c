@@ -61,8 +61,8 @@ static const struct summary_column *find_column(const char *key, struct err *err
             return column;
         nearest_offer(&nearest, column->key);
     }
-    err_set(err, ERR_INPUT, "--sort: '%s' is not a column of --csv%s%s%s", key, nearest.best ? "; did you mean " : "",
-            nearest.best ? nearest.best : "", nearest.best ? "?" : "");
+    err_set(err, ERR_INPUT, "--sort: '%s' is not a column of --csv; %s%s%s", key, nearest.best ? "did you mean " : "",
+            nearest.best ? nearest.best : "moe-bench(1) lists them", nearest.best ? "?" : "");
     return NULL;
 }
 

@@ -64,19 +64,24 @@ struct decode_settings_store {
 };
 
 /* Returns a value as it would be written on a command line, in a text that the store owns. */
-static const char *text_of(struct decode_settings_store *store, json_t *value, struct err *err)
+static const char *text_of(struct decode_settings_store *store, const struct opt *option, json_t *value, struct err *err)
 {
     json_t *text = NULL;
     if (json_is_string(value)) {
         if (strlen(json_string_value(value)) != json_string_length(value))
             return err_set(err, ERR_INPUT, "a NUL in a text"), NULL;
         text = json_incref(value);
+    } else if (option->kind == OPT_KIND_UINT64 && json_is_real(value)) {
+        return err_set(err, ERR_INPUT, "expected a whole number; write one above 9223372036854775807 as a text, in quotes"),
+               NULL;
     } else if (json_is_number(value)) {
         char *number = json_text(value, JSON_ENCODE_ANY, err);
         text = number ? json_string(number) : NULL;
         mem_free(&number);
     } else {
-        return err_set(err, ERR_INPUT, "expected a number, a text, a list of texts, or true or false"), NULL;
+        const char *lists = "expected one value, not a list; \"vary\" makes a setting of each value of a list";
+        return err_set(err, ERR_INPUT, "%s", option->kind == OPT_KIND_STRINGS ? "expected a text or a list of texts"
+                                             : json_is_array(value) ? lists : "expected a number or a text"), NULL;
     }
     return json_array_append_new(store->texts, text) ? err_memory(err), NULL : json_string_value(text);
 }
@@ -85,13 +90,16 @@ static int unknown_key(const char *name, struct err *err)
 {
     struct nearest nearest = {.word = name};
     for (const struct opt *option = decode_settings_options; option->kind; option++)
-        if (option->kind != OPT_KIND_GROUP)
+        if (option->kind != OPT_KIND_GROUP && option->letter && name[0] == option->letter && !name[1])
+            nearest.best = option->name;
+        else if (option->kind != OPT_KIND_GROUP)
             nearest_offer(&nearest, option->name);
     for (const char *const *key = suite_setting_keys; *key; key++)
         nearest_offer(&nearest, *key);
     if (nearest.best)
         return err_set(err, ERR_INPUT, "settings have no option \"%s\"; did you mean \"%s\"?", name, nearest.best);
-    return err_set(err, ERR_INPUT, "settings have no option \"%s\"; moe-bench(1) lists them", name);
+    return err_set(err, ERR_INPUT, "settings have no option \"%s\"; they have those of moe-decode for tokens, drafts and "
+                   "budgets, others hold for the whole run: see moe-bench(1)", name);
 }
 
 static int set_option(struct decode_settings_store *store, const char *name, json_t *value, struct err *err)
@@ -102,10 +110,12 @@ static int set_option(struct decode_settings_store *store, const char *name, jso
     if (!option->kind)
         return unknown_key(name, err);
     const bool list = option->kind == OPT_KIND_STRINGS && json_is_array(value);
-    if (option->kind == OPT_KIND_FLAG && json_is_boolean(value))
+    if (option->kind == OPT_KIND_FLAG && !json_is_boolean(value))
+        return err_set(err, ERR_INPUT, "--%s: expected true or false, without quotes", name);
+    if (option->kind == OPT_KIND_FLAG)
         return json_is_true(value) ? opt_set(option, &store->args, NULL, 1, err) : 0;
     for (size_t i = 0, count = list ? json_array_size(value) : 1; i < count; i++) {
-        const char *text = text_of(store, list ? json_array_get(value, i) : value, err);
+        const char *text = text_of(store, option, list ? json_array_get(value, i) : value, err);
         if (!text || opt_set(option, &store->args, text, (int)count, err))
             return err_at(err, "--%s", name);
     }

@@ -105,6 +105,8 @@ timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
 ["suffix:corpus=a\\,b.jsonl,depth=8","path"]
 ["pld:tokens=4,n=2","a,b"]
 ["pld:tokens=4,n=2","path"]' ]
+    made -m pocket.moe --temperature 1 --seed 7,18446744073709551615 --top-p 0.5 |
+        jq -e '.vary == {seed: [7, "18446744073709551615"]} and .options == {temperature: 1, "top-p": 0.5}'
     moe-bench run -q made.json -o made.moes
     moe-bench run -q -m pocket.moe -d none,ngram:n=3,min=2,pld -K 1,4 --temperature 0,0.7 -n 4 --stop 5 --prompts-per-task 1 \
         --warm-up 0 --measure-seconds 0 prompts.jsonl -o direct.moes
@@ -121,6 +123,7 @@ timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     refused "--print-suite: prints what options make, and suite.json is a suite already" --print-suite suite.json
     refused "--draft ngram,,pld: a value is missing before or after a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
     refused "no prompts; name a file of prompts after the options" -m pocket.moe
+    refused "moe-bench: suite.json: is a suite, not a file of prompts; \`moe-bench run suite.json\` runs it, without -m" -m pocket.moe suite.json
     refused "no suite; name one, SUITE.json, or a model and prompts"
     refused "--force: no setting has a ranking to use" -m pocket.moe --force prompts.jsonl
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}]}' > plain.json
@@ -330,6 +333,7 @@ SUITE
     refused "--task maths: no match; choose from: math; code; extract; summ; all" --task maths
     refused "--setting K5: no match; choose from: none; K4; B8" --setting K4 --setting K5
     refused "'ration' is not a column of --csv; did you mean ratio?" --sort ration
+    refused "'speed' is not a column of --csv; moe-bench(1) lists them" --sort speed
     refused "a figure has its own order" --figure times --sort ratio
     refused "--svg and --html exclude each other" --svg --html
 }

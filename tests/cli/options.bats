@@ -332,7 +332,13 @@ moe-decode --speculative-config x|--speculative-config: in moekit use -d KIND an
 moe-decode --num-speculative-tokens 4|--num-speculative-tokens: in moekit use -K
 moe-decode --draft-max 4|--draft-max: in moekit use -K
 moe-decode --model-draft m.moe|--model-draft: in moekit use -d model:file=FILE
-moe-decode --tensor-parallel-size 2|--tensor-parallel-size: moekit has no such option: a model runs on one device
+moe-decode --tensor-parallel-size 2|--tensor-parallel-size: in moekit use --ranks, under mpirun
+moe-decode --tensor-split 1,1|--tensor-split: moekit has no such option: a process uses one device
+moe-decode -np 4|--np: in moekit use --parallel
+moe-decode -m x.moe -md d.moe|--md: in moekit use -d model:file=FILE
+moe-decode -hf org/name|--hf: in moekit use -m, with a file that moe-convert made
+moe-decode --override-tensor exps=CPU|--override-tensor: in moekit use --cache-experts
+moe-decode --dtype q8|--dtype: in moekit use -m, with a file that moe-convert --dtype made
 moe-decode -cnv|--cnv: in moekit use --chat, without prompts at a terminal
 moe-profile --n-predict 4|--n-predict: in moekit use -n
 moe-draft-train train --lr 1e-3|--lr: in moekit use --rate
@@ -341,7 +347,7 @@ moe-draft-train train --batch-size 8|--batch-size: in moekit use -b
 moe-draft-train train --num-train-epochs 8|--num-train-epochs: in moekit use --epochs
 moe-draft-train train --gradient-accumulation-steps 2|--gradient-accumulation-steps: in moekit use --micro-batch, a part of --batch
 moe-draft-train train --resume-from-checkpoint x|--resume-from-checkpoint: in moekit use --resume
-moe-decode --batch-size 8|--batch-size: moekit has no such option: prompts come one after the other
+moe-decode --batch-size 8|--batch-size: in moekit use --parallel
 moe-view --ctx-size 4|unknown option --ctx-size; --help lists the options
 moe-view -n 4|unknown option -n; --help lists the options
 moe-decode --contxt 4|unknown option --contxt; did you mean --context?

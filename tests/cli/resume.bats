@@ -248,7 +248,7 @@ wait_for() {
 --resume run/old --kv-dtype bf16 p.jsonl|run/old: was made with another kv-dtype, f32, not bf16
 --resume run/old --isa plain p.jsonl|run/old: was made with another isa
 --resume run/old --activations bf16 p.jsonl|run/old: was made with another setting of activations, auto, not bf16; resume
---resume run/old -n 5 p.jsonl|run/old: was made with another max-tokens, -1, not 5
+--resume run/old -n 5 p.jsonl|run/old: was made with another max-tokens, none, not 5
 --resume run/old --stop x p.jsonl|run/old: was made with another stop, [], not ["x"]
 --resume run/old -B 4 p.jsonl|run/old: was made with
 --resume run/old --accept rejection p.jsonl|run/old: was made with

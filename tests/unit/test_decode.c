@@ -590,6 +590,44 @@ static void a_shared_estimator_counts_once(void **state)
     rig_close(&rig);
 }
 
+static void a_suite_with_a_value_of_another_type_is_refused(void **state)
+{
+    static const char *const whole = "expected a whole number; write one above 9223372036854775807 as a text, in quotes";
+    static const char *const lists = "expected one value, not a list; \"vary\" makes a setting of each value of a list";
+    static const struct { const char *json, *prefix, *text; } bad[] = {
+        {"{\"ignore-eos\": \"yes\"}", "", "--ignore-eos: expected true or false, without quotes"},
+        {"{\"ignore-eos\": [true]}", "", "--ignore-eos: expected true or false, without quotes"},
+        {"{\"draft-length\": true}", "--draft-length: ", "expected a number or a text"},
+        {"{\"temperature\": null}", "--temperature: ", "expected a number or a text"},
+        {"{\"draft-length\": [1, 2]}", "--draft-length: ", lists},
+        {"{\"budget\": [8, 8]}", "--budget: ", lists},
+        {"{\"draft\": true}", "--draft: ", "expected a text or a list of texts"},
+        {"{\"stop\": [[\"a\"]]}", "--stop: ", "expected a text or a list of texts"},
+        {"{\"seed\": 1e30}", "--seed: ", whole},
+        {"{\"seed\": 1.5}", "--seed: ", whole},
+        {"{\"K\": 4}", "", "settings have no option \"K\"; did you mean \"draft-length\"?"},
+        {"{\"q\": 4}", "", "settings have no option \"q\"; they have those of moe-decode for tokens, drafts and budgets, "
+                           "others hold for the whole run: see moe-bench(1)"}};
+    struct decode_settings settings;
+    struct decode_settings_store *store = NULL;
+    struct err err = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *map = json_loads(bad[i].json, 0, NULL);
+        char expected[256];
+        snprintf(expected, sizeof expected, "%s%s", bad[i].prefix, bad[i].text);
+        assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
+        assert_string_equal(err.text, expected);
+        err_clear(&err);
+        json_decref(map);
+    }
+    json_t *map = json_pack("{s:s}", "seed", "18446744073709551615");
+    must(decode_settings_from_json(&settings, &store, map, &err), &err);
+    assert_true(settings.seed == UINT64_MAX);
+    decode_settings_free(&store);
+    json_decref(map);
+}
+
 static void a_record_has_no_nul(void **state)
 {
     (void)state;
@@ -617,6 +655,7 @@ int main(void)
         cmocka_unit_test(bad_prompts_and_settings_are_refused),
         cmocka_unit_test(a_suite_sets_what_a_command_line_sets),
         cmocka_unit_test(a_shared_estimator_counts_once),
+        cmocka_unit_test(a_suite_with_a_value_of_another_type_is_refused),
         cmocka_unit_test(a_record_has_no_nul),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
