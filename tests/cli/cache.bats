@@ -281,7 +281,7 @@ PYTHON
     jq -e --slurpfile b before.json '(.experts | map(.[2]) | add) > ($b[0].experts | map(.[2]) | add)' handed.json
     run moe-bench run -q -m pocket.moe -m draft.moe -d none -n 4 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
     assert_trouble moe-bench
-    [[ $output == *"--hot-set: is of one model, and these are 2" ]]
+    [[ $output == *"--hot-set: a hot set belongs to one model, and the suite has 2" ]]
 }
 
 @test "the first experts of a ranking stay resident" {
