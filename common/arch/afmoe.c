@@ -38,7 +38,7 @@ const struct arch arch_afmoe = {
     .dense_key = "num_dense_layers",
     .window = WINDOW_PATTERN,
     .pattern_key = "global_attn_every_n_layers",
-    .full_still = true,
+    .full_no_rope = true,
     .shared_counted = true,
     .fixed = {.norms = NORM_BOTH, .attention.qk_norm = QK_NORM_HEAD, .attention.gate = true, .router.kind = ROUTER_SIGMOID,
               .router.correction = true, .router.renormalise = true, .rope.theta = 10000},

@@ -188,7 +188,7 @@ static int set_rotary(const json_t *object, const struct arch *arch, double part
 
 /* Raises the maximum number of positions to `factor` times the original positions, because some published limits are those
  * of the unstretched rope: vicuna-16k (linear) and the card of Qwen2.5 (yarn) leave max_position_embeddings unchanged. */
-static void reach(struct hparams *s, int original, double factor)
+static void raise_max_positions(struct hparams *s, int original, double factor)
 {
     const double max = original * factor;
     if (max > s->max_positions)
@@ -211,7 +211,7 @@ static int read_yarn(const json_t *rope, struct hparams *shape, struct err *err)
         config_real(rope, "mscale", false, &scale, err) || config_real(rope, "mscale_all_dim", false, &all, err) ||
         config_real(rope, "attention_factor", false, &s->amplitude, err))
         return -1;
-    reach(shape, s->original_positions, s->factor);
+    raise_max_positions(shape, s->original_positions, s->factor);
     if (config_get(rope, "attention_factor"))
         return 0;
     double growth = s->factor > 1 ? 0.1 * log(s->factor) : 0;
@@ -271,7 +271,7 @@ static int read_dynamic(const json_t *rope, struct hparams *s, struct err *err)
     s->rope.kind = ROPE_DYNAMIC;
     s->rope.factor = factor;
     s->rope.original_positions = s->max_positions;
-    reach(s, s->max_positions, factor);
+    raise_max_positions(s, s->max_positions, factor);
     return 0;
 }
 
@@ -284,10 +284,10 @@ static int read_proportional(const json_t *rope, double partial, struct rope_sha
     s->kind = factor != 1 ? ROPE_LINEAR : ROPE_DEFAULT;
     s->factor = factor;
     s->rotary = head_dim;
-    s->turning = (int)(partial * head_dim / 2);
-    if (s->turning < 1)
+    s->rotated_pairs = (int)(partial * head_dim / 2);
+    if (s->rotated_pairs < 1)
         return config_refuse(rope, "partial_rotary_factor", err, "no pair of a head's %d floats would turn", head_dim);
-    s->turning = 2 * s->turning == head_dim ? 0 : s->turning;
+    s->rotated_pairs = 2 * s->rotated_pairs == head_dim ? 0 : s->rotated_pairs;
     return 0;
 }
 
@@ -316,7 +316,7 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
     if (config_real(rope, "factor", true, &s->rope.factor, err))
         return -1;
     if (s->rope.kind == ROPE_LINEAR) {
-        reach(s, s->max_positions, s->rope.factor);
+        raise_max_positions(s, s->max_positions, s->rope.factor);
         return 0;
     }
     return config_real(rope, "low_freq_factor", true, &s->rope.low_factor, err) ||
@@ -454,13 +454,13 @@ static int read_window_pattern(const json_t *config, const struct arch *arch, st
     return 0;
 }
 
-static void still_full_layers(const struct arch *arch, struct hparams *s)
+static void mark_full_layers_no_rope(const struct arch *arch, struct hparams *s)
 {
     bool any = false;
     for (int i = 0; i < s->layers; i++)
         any |= s->layer[i].window > 0;
     for (int i = 0; i < s->layers; i++)
-        s->layer[i].still = arch->full_still && any && !s->layer[i].window;
+        s->layer[i].no_rope = arch->full_no_rope && any && !s->layer[i].window;
 }
 
 /* Reads which layers share the positions chosen by an earlier layer's indexer (GLM-5): a list, a string of F and S, or all but
@@ -679,7 +679,7 @@ static int read_groups(const json_t *config, const struct arch *arch, struct hpa
            config_int(config, "topk_group", true, &s->router.groups_kept, err) ? -1 : 0;
 }
 
-static int add_end(struct hparams *s, const json_t *object, const json_t *id, struct err *err)
+static int add_end_token(struct hparams *s, const json_t *object, const json_t *id, struct err *err)
 {
     json_int_t value = json_integer_value(id);
     if (!json_is_integer(id) || value < 0 || value >= s->vocab)
@@ -707,9 +707,9 @@ static int read_ends(const json_t *config, const json_t *generation, struct hpar
     if (!ids)
         return 0;
     if (!json_is_array(ids))
-        return add_end(s, object, ids, err) ? err_at(err, "%s", file) : 0;
+        return add_end_token(s, object, ids, err) ? err_at(err, "%s", file) : 0;
     json_array_foreach(ids, at, id) {
-        if (add_end(s, object, id, err))
+        if (add_end_token(s, object, id, err))
             return err_at(err, "%s", file);
     }
     return 0;
@@ -735,7 +735,7 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
     if (check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, arch, shape, err) ||
         read_windows(config, arch, shape, err))
         return -1;
-    still_full_layers(arch, shape);
+    mark_full_layers_no_rope(arch, shape);
     for (int i = 0; i < shape->layers; i++)
         shape->layer[i].other = arch->other != OTHER_NONE && (shape->layer[i].window > 0) == (arch->other == OTHER_SLIDING);
     if (read_delta(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ||

@@ -47,7 +47,7 @@ static int read_pattern(const json_t *config, struct hparams *s, struct err *err
     for (int i = 0; i < s->layers && !config_get(config, "layer_types"); i++)
         s->layer[i].window = (i < dense ? (i + 1) % pattern : (i - dense + 1) % others) ? window : 0;
     for (int i = 0; i < s->layers; i++)
-        s->layer[i].still = !s->layer[i].window && (s->layer[i].ffn != FFN_DENSE || pattern != 1);
+        s->layer[i].no_rope = !s->layer[i].window && (s->layer[i].ffn != FFN_DENSE || pattern != 1);
     return 0;
 }
 

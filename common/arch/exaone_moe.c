@@ -33,7 +33,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
             return config_refuse(config, "mtp_layer_types", err, "predictor %d slides, but has no window; give it one in "
                                  "mtp_sliding_windows", i);
         layer->window = !slides ? 0 : json_is_integer(own) ? (int)json_integer_value(own) : window;
-        layer->still = !slides && any;
+        layer->no_rope = !slides && any;
     }
     return 0;
 }
@@ -53,7 +53,7 @@ const struct arch arch_exaone_moe = {
     .expert_layers = EXPERTS_AFTER_DENSE,
     .window = WINDOW_PATTERN,
     .pattern_key = "sliding_window_pattern",
-    .full_still = true,
+    .full_no_rope = true,
     .shared_counted = true,
     .fixed = {.attention.qk_norm = QK_NORM_HEAD, .router.kind = ROUTER_SIGMOID, .router.correction = true,
               .router.group_rank = 2, .rope.theta = 10000},

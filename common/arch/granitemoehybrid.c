@@ -62,7 +62,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
     if (strcmp(positions, "nope") && strcmp(positions, "rope"))
         return config_refuse(config, "position_embedding_type", err, "supported are nope and rope");
     for (int i = 0; i < s->layers; i++)
-        s->layer[i].still = strcmp(positions, "nope") == 0;
+        s->layer[i].no_rope = strcmp(positions, "nope") == 0;
     if (!s->router.experts)
         make_dense(s);
     if (!hparams_state_layers(s))

@@ -23,7 +23,7 @@ const struct arch arch_hunyuan_v1_moe = {
     .bias = BIAS_ALL,
     .expert_layers = EXPERTS_EVERYWHERE,
     .shared_counted = true,
-    .fixed = {.attention.qk_norm = QK_NORM_HEAD, .attention.turn_first = true, .router.kind = ROUTER_SOFTMAX_TOPK,
+    .fixed = {.attention.qk_norm = QK_NORM_HEAD, .attention.rope_before_norm = true, .router.kind = ROUTER_SOFTMAX_TOPK,
               .router.renormalise = true, .router.scale = 1, .rope.theta = 10000},
     .naming = {&published, &fused},
 };

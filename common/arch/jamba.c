@@ -96,7 +96,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
     for (int i = 0; i < s->layers; i++) {
         const bool dense = s->router.experts < 2 || i % experts[0] != experts[1];
         s->layer[i].state = i % attention[0] != attention[1];
-        s->layer[i].still = !s->layer[i].state;
+        s->layer[i].no_rope = !s->layer[i].state;
         s->layer[i].ffn = dense ? FFN_DENSE : FFN_EXPERTS;
     }
     arch_unused_ffn(s);

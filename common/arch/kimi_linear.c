@@ -69,10 +69,10 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *linear = config_get(config, "linear_attn_config");
     const char *scores = "sigmoid";
-    bool still = true;
+    bool no_rope = true;
     int heads = 32, width = 128, taps = 4;
     if (config_text(config, "moe_router_activation_func", false, &scores, err) ||
-        config_bool(config, "mla_use_nope", false, &still, err) || read_layers(config, linear, s, err) ||
+        config_bool(config, "mla_use_nope", false, &no_rope, err) || read_layers(config, linear, s, err) ||
         config_int(config, "linear_num_heads", false, &heads, err) ||
         config_int(config, "linear_head_dim", false, &width, err) ||
         config_int(config, "linear_conv_kernel_dim", false, &taps, err) ||
@@ -81,14 +81,14 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
         return -1;
     if (strcmp(scores, "sigmoid"))
         return config_refuse(config, "moe_router_activation_func", err, "only sigmoid is supported");
-    if (!still)
+    if (!no_rope)
         return config_refuse(config, "mla_use_nope", err, "only true is supported");
     s->delta = (struct delta_shape){.key_heads = heads, .value_heads = heads, .key_dim = width, .value_dim = width,
                                     .taps = taps, .kind = RECURRENCE_CHANNEL, .gate_rank = width};
     if (!hparams_state_layers(s))
         s->delta = (struct delta_shape){0};
     for (int i = 0; i < s->layers; i++)
-        s->layer[i].still = !s->layer[i].state;
+        s->layer[i].no_rope = !s->layer[i].state;
     return 0;
 }
 

@@ -41,7 +41,7 @@ static const struct naming nested = {
  * lists every no_rope_layer_interval-th layer has neither. */
 static int read_chunks(const json_t *config, struct hparams *s, struct err *err)
 {
-    const json_t *turning = config_get(config, "no_rope_layers"), *types = config_get(config, "layer_types");
+    const json_t *rotates = config_get(config, "no_rope_layers"), *types = config_get(config, "layer_types");
     int interval = 4, chunk = 8192;
     if (config_int(config, "no_rope_layer_interval", false, &interval, err) ||
         config_int(config, "attention_chunk_size", false, &chunk, err))
@@ -49,17 +49,17 @@ static int read_chunks(const json_t *config, struct hparams *s, struct err *err)
     if (interval < 1 || chunk < 1)
         return config_refuse(config, interval < 1 ? "no_rope_layer_interval" : "attention_chunk_size", err,
                              "it must be at least 1");
-    if (turning && (!json_is_array(turning) || (json_array_size(turning) && json_array_size(turning) != (size_t)s->layers)))
+    if (rotates && (!json_is_array(rotates) || (json_array_size(rotates) && json_array_size(rotates) != (size_t)s->layers)))
         return config_refuse(config, "no_rope_layers", err, "it must list %d layers", s->layers);
     if (types && json_array_size(types) != (size_t)s->layers)
         return config_refuse(config, "layer_types", err, "it must list %d layers", s->layers);
     for (int i = 0; i < s->layers; i++) {
-        const json_t *own = json_array_get(turning, (size_t)i);
+        const json_t *own = json_array_get(rotates, (size_t)i);
         const char *type = json_string_value(json_array_get(types, (size_t)i));
-        s->layer[i].still = own ? json_integer_value(own) == 0 : (i + 1) % interval == 0;
+        s->layer[i].no_rope = own ? json_integer_value(own) == 0 : (i + 1) % interval == 0;
         if (types && (!type || (strcmp(type, "chunked_attention") && strcmp(type, "full_attention"))))
             return config_refuse(config, "layer_types", err, "supported are chunked_attention and full_attention");
-        s->layer[i].window = (type ? strcmp(type, "chunked_attention") == 0 : !s->layer[i].still) ? chunk : 0;
+        s->layer[i].window = (type ? strcmp(type, "chunked_attention") == 0 : !s->layer[i].no_rope) ? chunk : 0;
     }
     return 0;
 }
@@ -78,10 +78,10 @@ static int read_growth(const json_t *config, struct hparams *s, struct err *err)
     if (floor < 1)
         return config_refuse(config, "floor_scale", err, "it must be at least 1");
     for (int i = 0; i < s->layers; i++)
-        any |= s->layer[i].still;
+        any |= s->layer[i].no_rope;
     if (any && scale > 0 && !json_is_false(tuned) && !(json_is_integer(tuned) && json_integer_value(tuned) == 0)) {
-        s->attention.still_scale = (float)scale;
-        s->attention.still_floor = floor;
+        s->attention.no_rope_scale = (float)scale;
+        s->attention.no_rope_floor = floor;
     }
     return 0;
 }
@@ -120,7 +120,7 @@ static int finish(const json_t *config, struct hparams *s, struct err *err)
     if (config_bool(config, "use_qk_norm", false, &normed, err))
         return -1;
     s->attention.qk_norm = normed ? QK_NORM_HEAD : QK_NORM_NONE;
-    s->attention.turn_first = s->attention.plain_norm = normed;
+    s->attention.rope_before_norm = s->attention.plain_norm = normed;
     return read_chunks(config, s, err) || read_growth(config, s, err) || read_experts(config, s, err) ? -1 : 0;
 }
 

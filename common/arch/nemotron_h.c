@@ -39,7 +39,7 @@ static const struct naming fused = NAMES("model.",
 /* The kinds of layers: their letter in hybrid_override_pattern, and their words in layers_block_type. */
 static const struct kind { char letter; const char *word, *other; struct layer_shape shape; } KINDS[] = {
     {'M', "mamba", "linear_attention", {.ffn = FFN_NONE, .state = true}},
-    {'*', "attention", "full_attention", {.ffn = FFN_NONE, .still = true}},
+    {'*', "attention", "full_attention", {.ffn = FFN_NONE, .no_rope = true}},
     {'E', "moe", "moe", {.ffn = FFN_EXPERTS, .ffn_alone = true}},
     {'-', "mlp", "mlp", {.ffn = FFN_DENSE, .ffn_alone = true}},
 };

@@ -150,7 +150,7 @@ void engine_close(struct engine **engine)
     if (!e)
         return;
     struct buffer *buffers[] = {
-        &e->rope.table, &e->other_rope.table, &e->still_scale.table,
+        &e->rope.table, &e->other_rope.table, &e->no_rope_scale.table,
         &e->last, &e->logits, &e->token, &e->logit_row, &e->every_row, &e->merge, &e->score, &e->wanted,
         &e->expert, &e->weight, &e->mask,
         &e->row_weight, &e->hidden, &e->features};

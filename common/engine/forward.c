@@ -132,7 +132,7 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     struct layer at = {
         .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows,
         .rope = engine->shape->layer[n].other ? engine->other_rope.table : engine->rope.table,
-        .still_scale = engine->still_scale.table,
+        .no_rope_scale = engine->no_rope_scale.table,
         .after = n + 1 < pass_layers(pass) && pass_attends(pass, n + 1) ? &engine->weights->layer[n + 1] : NULL,
         .text = engine->layer_text, .texts = pass->texts, .stop = engine->setup.stop};
     at.divided = engine->setup.peers;

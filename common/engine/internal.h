@@ -41,7 +41,7 @@ struct engine {
     /* On the device. */
     struct workspace space;
     struct rope_positions rope, other_rope;          /* other_rope: for layers of the second kind */
-    struct rope_positions still_scale;               /* scales of queries in layers without positions, if there are any */
+    struct rope_positions no_rope_scale;             /* scales of queries in layers without positions, if there are any */
     struct row_table row;                            /* for max_rows rows */
     struct recurrent_table recurrent;                /* the same for layers with a state */
     struct layer_text *layer_text;                   /* [texts of a forward] for the current layer */

@@ -165,7 +165,7 @@ static struct rope_args rotation(const struct layer *layer, struct buffer x, int
     return (struct rope_args){
         .x = x, .table = layer->rope, .position = layer->rows->position, .rows = layer->rows->rows, .heads = heads,
         .head_dim = head_dim, .stride = stride,
-        .rotary = shape->layer[layer->number].still ? 0 : hparams_attention(shape, layer->number).rope->rotary};
+        .rotary = shape->layer[layer->number].no_rope ? 0 : hparams_attention(shape, layer->number).rope->rotary};
 }
 
 /* Returns the multiplication of queries by the scale of their position, as a rotation of pairs of floats by an angle of 0. */
@@ -173,7 +173,7 @@ static struct rope_args query_scale(const struct layer *layer)
 {
     const struct workspace *space = layer->space;
     return (struct rope_args){
-        .x = space->qkv, .table = layer->still_scale, .position = layer->rows->position, .rows = layer->rows->rows,
+        .x = space->qkv, .table = layer->no_rope_scale, .position = layer->rows->position, .rows = layer->rows->rows,
         .heads = space->shape->attention.heads * space->shape->attention.head_dim / 2, .head_dim = 2, .rotary = 2,
         .stride = space->qkv_width};
 }
@@ -224,21 +224,21 @@ static int make_qkv(const struct layer *layer, struct err *err)
         space->ops->norm(space->queue, &(struct norm_args){
             .in = v, .out = v, .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = kv_heads,
             .width = own.value_dim, .in_stride = space->qkv_width, .out_stride = space->qkv_width});
-    const bool still = shape->layer[layer->number].still;
+    const bool no_rope = shape->layer[layer->number].no_rope;
     struct qkv_args args = {
         .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
         .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
         .clamp = {.x = space->qkv, .limit = shape->attention.clip_qkv, .rows = layer->rows->rows, .width = space->qkv_width,
                   .stride = space->qkv_width},
-        .q_rope = still && layer->still_scale.address ? query_scale(layer)
+        .q_rope = no_rope && layer->no_rope_scale.address ? query_scale(layer)
                                                       : rotation(layer, space->qkv, heads, head_dim, space->qkv_width),
         .k_rope = rotation(layer, k, kv_heads, head_dim, space->qkv_width),
         .write = {.in_k = k, .in_v = v, .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = own.value_dim,
                   .stride = space->qkv_width}};
-    if (shape->attention.turn_first) {
+    if (shape->attention.rope_before_norm) {
         space->ops->rope(space->queue, &args.q_rope);
         space->ops->rope(space->queue, &args.k_rope);
-        if (!still || !shape->attention.plain_norm) {
+        if (!no_rope || !shape->attention.plain_norm) {
             space->ops->norm(space->queue, &args.q_norm);
             space->ops->norm(space->queue, &args.k_norm);
         }

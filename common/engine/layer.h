@@ -57,7 +57,7 @@ struct layer {
     const struct layer_text *text;       /* [texts] contiguous, in this order */
     int texts;
     struct buffer rope;                  /* rotations of all positions (rope.h) */
-    struct buffer still_scale;           /* scales of queries in layers without positions; none: not scaled */
+    struct buffer no_rope_scale;         /* scales of queries in layers without positions; none: not scaled */
     struct layer_routing routing;
     const struct expert_plan *plan;      /* NULL: none */
     int moe;                             /* index among the MoE layers */

@@ -6,17 +6,17 @@
 
 static const double two_pi = 6.283185307179586476925;
 
-/* Returns the (real) index of the pair that makes `turns` turns within the original positions. */
-static double turning_pair(const struct rope_shape *shape, double turns)
+/* Returns the (real) index of the pair that makes `rotations` rotations within the original positions. */
+static double pair_with_rotations(const struct rope_shape *shape, double rotations)
 {
-    return shape->rotary * log(shape->original_positions / (turns * two_pi)) / (2 * log(shape->theta));
+    return shape->rotary * log(shape->original_positions / (rotations * two_pi)) / (2 * log(shape->theta));
 }
 
 /* Returns a YaRN frequency: pairs below `low` are kept, those above `high` interpolated; arXiv 2309.00071 section 3.2.
  * Computed in f32 as in the published models. */
 static float yarn_frequency(const struct rope_shape *shape, int i)
 {
-    double low = turning_pair(shape, shape->beta_fast), high = turning_pair(shape, shape->beta_slow);
+    double low = pair_with_rotations(shape, shape->beta_fast), high = pair_with_rotations(shape, shape->beta_slow);
     if (shape->truncate) {
         low = floor(low);
         high = ceil(high);
@@ -44,7 +44,7 @@ static float inverse_frequency(const struct rope_shape *shape, int i)
     if (shape->kind == ROPE_SCALE)
         return 0;
     float plain = (float)(1.0 / pow(shape->theta, 2.0 * i / shape->rotary));
-    if (shape->turning && i >= shape->turning)
+    if (shape->rotated_pairs && i >= shape->rotated_pairs)
         return 0;
     if (shape->kind == ROPE_LINEAR)
         return (float)(plain / shape->factor);

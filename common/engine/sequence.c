@@ -11,11 +11,11 @@ int sequence_open(struct sequence **out, struct engine *engine, int capacity, st
     struct sequence *sequence;
     if (capacity < 1)
         return err_set(err, ERR_INPUT, "a sequence of %d tokens: at least 1 is needed", capacity);
-    const struct rope_shape scale = {.kind = ROPE_SCALE, .rotary = 2, .factor = (double)shape->attention.still_scale,
-                                     .original_positions = shape->attention.still_floor};
+    const struct rope_shape scale = {.kind = ROPE_SCALE, .rotary = 2, .factor = (double)shape->attention.no_rope_scale,
+                                     .original_positions = shape->attention.no_rope_floor};
     if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, positions, err) ||
         (hparams_has_other(shape) && rope_cover(&engine->other_rope, &shape->other.rope, engine->device, positions, err)) ||
-        (shape->attention.still_scale > 0 && rope_cover(&engine->still_scale, &scale, engine->device, positions, err)))
+        (shape->attention.no_rope_scale > 0 && rope_cover(&engine->no_rope_scale, &scale, engine->device, positions, err)))
         return -1;
     if (indexer_cover(&engine->space, capacity, err))
         return -1;

@@ -90,10 +90,10 @@ static int check_shape(const struct head_params *head, const struct hparams *sha
         return -1;
     if (shape->layer_norm || shape->attention.sinks || shape->expert_bias || shape->router.correction || shape->router.bias ||
         shape->head_bias || shape->tied || shape->norms != NORM_BEFORE || shape->parallel || shape->attention.gate ||
-        shape->layer[0].still || shape->layer[0].other || shape->shared_apart || shape->layer_scale || shape->router.norm ||
+        shape->layer[0].no_rope || shape->layer[0].other || shape->shared_apart || shape->layer_scale || shape->router.norm ||
         shape->router.expert_scale || shape->router.weigh_input || shape->router.zero_experts || shape->shortcut ||
         shape->attention.aligned ||
-        shape->attention.still_scale > 0 || shape->attention.value_dim != shape->attention.head_dim)
+        shape->attention.no_rope_scale > 0 || shape->attention.value_dim != shape->attention.head_dim)
         return err_set(err, ERR_INPUT, "the shape has a feature that draft heads do not support");
     if (ffn == FFN_NONE) {
         if (check_range("inner width of dense layers (there are none)", shape->dense_inner, 0, 0, err))

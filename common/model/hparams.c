@@ -124,11 +124,11 @@ static int check_rope(const struct rope_shape *rope, int head_dim, struct err *e
 {
     if (check_range("kind of rope", rope->kind, ROPE_DEFAULT, ROPE_DYNAMIC, err) ||
         check_range("rotary width", rope->rotary, 2, head_dim, err) || check_real("rope theta", rope->theta, 1, 1e30, err) ||
-        check_range("pairs that turn", rope->turning, 0, rope->rotary / 2, err))
+        check_range("rotated pairs", rope->rotated_pairs, 0, rope->rotary / 2, err))
         return -1;
     if (rope->rotary % 2)
         return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", rope->rotary);
-    if (rope->turning && rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
+    if (rope->rotated_pairs && rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
         return err_set(err, ERR_INPUT, "partial rotation by pairs is supported with default and linear RoPE only");
     if (check_real("amplitude of rope", rope->amplitude, 0, 1e6, err) ||
         check_real("amplitude of rope far out", rope->long_amplitude, 0, 1e6, err))
@@ -232,16 +232,17 @@ static int check_places(const struct hparams *s, struct err *err)
         return err_set(err, ERR_INPUT, "layer norms after attention are not supported");
     if (s->parallel && s->norms != NORM_BEFORE)
         return err_set(err, ERR_INPUT, "parallel attention is supported with norms before it only");
-    if (s->attention.turn_first && (s->attention.kv_rank || s->attention.clip_qkv > 0 || s->attention.qk_norm != QK_NORM_HEAD))
+    if (s->attention.rope_before_norm && (s->attention.kv_rank || s->attention.clip_qkv > 0 ||
+                                          s->attention.qk_norm != QK_NORM_HEAD))
         return err_set(err, ERR_INPUT, "RoPE before the norms is supported with per-head norms only");
-    if (s->attention.plain_norm && !s->attention.turn_first)
+    if (s->attention.plain_norm && !s->attention.rope_before_norm)
         return err_set(err, ERR_INPUT, "norms without weights are supported after RoPE only");
-    if (check_real("scale of queries in layers without positions", (double)s->attention.still_scale, 0, 1e6, err) ||
-        check_range("positions per step of the scale of queries", s->attention.still_floor, s->attention.still_scale > 0,
+    if (check_real("scale of queries in layers without positions", (double)s->attention.no_rope_scale, 0, 1e6, err) ||
+        check_range("positions per step of the scale of queries", s->attention.no_rope_floor, s->attention.no_rope_scale > 0,
                     INT32_MAX, err))
         return -1;
-    if (s->attention.still_scale > 0 && (s->attention.head_dim % 2 || s->predictors || hparams_has_other(s) ||
-                                         (s->attention.turn_first && !s->attention.plain_norm)))
+    if (s->attention.no_rope_scale > 0 && (s->attention.head_dim % 2 || s->predictors || hparams_has_other(s) ||
+                                           (s->attention.rope_before_norm && !s->attention.plain_norm)))
         return err_set(err, ERR_INPUT, "scaled queries are supported with one kind of attention, an even head width and no "
                        "predictors, and not before per-head norms with weights");
     if (s->router.weigh_input && (s->router.top_k != 1 || s->router.kind == ROUTER_SPARSEMIXER))

@@ -35,7 +35,7 @@ enum rope_kind {
     ROPE_STRETCHED,      /* the frequency of each pair is divided by a factor of its own (LongRoPE, arXiv 2402.13753) */
     ROPE_DYNAMIC,        /* beyond original_positions theta grows with the token's own position, as when transformers
                           * decodes; for a longer prompt, transformers uses the prompt's length instead */
-    ROPE_SCALE           /* in no model file; implements attention.still_scale: no rotation, amplitude 1 + factor * log(1 +
+    ROPE_SCALE           /* in no model file; implements attention.no_rope_scale: no rotation, amplitude 1 + factor * log(1 +
                           * floor((position + 1) / original_positions)), in f32 as in transformers */
 };
 
@@ -49,7 +49,7 @@ struct rope_shape {
     int rotary;                      /* number of rotated floats per head */
     double theta, factor;            /* factor: linear, llama3, yarn, dynamic */
     double low_factor, high_factor;  /* llama3 */
-    int turning;                     /* number of rotated pairs, the frequencies of which are computed for all rotary / 2
+    int rotated_pairs;               /* number of rotated pairs, the frequencies of which are computed for all rotary / 2
                                       * pairs; 0: all */
     int original_positions;          /* llama3, yarn, stretched, dynamic */
     double beta_fast, beta_slow;     /* yarn: rotations within the original positions at which the ramp ends and begins */
@@ -98,11 +98,11 @@ struct hparams {
         float latent_epsilon;        /* epsilon of the latents' norms */
         enum qk_norm qk_norm;
         float latent_scale;          /* multiplies the normalised latent of keys and values; 0: none */
-        bool turn_first;             /* q and k are rotated before their norms, which are one per head */
+        bool rope_before_norm;       /* q and k are rotated before their norms, which are one per head */
         bool plain_norm;             /* these norms have no weights, and layers without positions have no such norms */
-        float still_scale;           /* layers without positions multiply queries by 1 + still_scale * log(1 +
-                                      * floor((position + 1) / still_floor)); 0: no factor */
-        int still_floor;
+        float no_rope_scale;         /* layers without positions multiply queries by 1 + no_rope_scale * log(1 +
+                                      * floor((position + 1) / no_rope_floor)); 0: no factor */
+        int no_rope_floor;
         bool aligned;                /* windows begin at multiples of their size: a token attends to its own chunk only */
         bool gate;                   /* each float of attention's output is multiplied by the sigmoid of a linear product of
                                       * attention's input */
@@ -171,7 +171,7 @@ struct hparams {
         bool other;                  /* attention is of the other kind (hparams.other) */
         bool state;                  /* the layer has a state and no attention (kernels/delta.h) */
         bool ffn_alone;              /* the layer has neither attention nor a state (Nemotron-H) */
-        bool still;                  /* queries and keys are not rotated by position (NoPE) */
+        bool no_rope;                /* queries and keys are not rotated by position (NoPE) */
         bool shares_index;           /* the layer has no indexer and uses the positions that the layer before it selected */
         int window;                  /* sliding window, 0: none */
         float expert_limit, shared_limit;    /* limits of the layer's routed and shared experts, with glu_limit and glu_alpha

@@ -16,7 +16,7 @@
  *     layers.N.attention.q_a     MATRIX  [q_rank][hidden]        when q_rank; q_a_bias VECTOR when qkv_bias
  *     layers.N.attention.q_a_norm VECTOR [q_rank]                when q_rank
  *     layers.N.attention.q       MATRIX  [heads head_dim][q_rank, or hidden]
- *     layers.N.attention.kv_a    MATRIX  [kv_rank + R][hidden]   the latent, then the key's part that turns
+ *     layers.N.attention.kv_a    MATRIX  [kv_rank + R][hidden]   the latent, then the rotated part of the key
  *     layers.N.attention.kv_a_bias VECTOR                        when qkv_bias
  *     layers.N.attention.kv_a_norm VECTOR [kv_rank]
  *     layers.N.attention.kv_b    MATRIX  [heads (head_dim - R + value_dim)][kv_rank]   rest of the keys, then values

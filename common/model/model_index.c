@@ -74,10 +74,10 @@ static const struct index_field FURTHER[] = {
     FIELD("norms", norms),
     FIELD("norm_unbiased", norm_unbiased),
     FIELD("parallel", parallel),
-    FIELD("turn_first", attention.turn_first),
+    FIELD("turn_first", attention.rope_before_norm),
     FIELD("plain_norm", attention.plain_norm),
-    FIELD("still_scale", attention.still_scale),
-    FIELD("still_floor", attention.still_floor),
+    FIELD("still_scale", attention.no_rope_scale),
+    FIELD("still_floor", attention.no_rope_floor),
     FIELD("aligned_windows", attention.aligned),
     FIELD("router_weigh_input", router.weigh_input),
     FIELD("zero_experts", router.zero_experts),
@@ -90,7 +90,7 @@ static const struct index_field FURTHER[] = {
     FIELD("shared_scale", shared_scale),
     FIELD("value_scale", attention.value_scale),
     FIELD("value_norm", attention.value_norm),
-    FIELD("rope_turning", rope.turning),
+    FIELD("rope_turning", rope.rotated_pairs),
     FIELD("other_kv_heads", other.kv_heads),
     FIELD("other_head_dim", other.head_dim),
     FIELD("other_value_dim", other.value_dim),
@@ -98,7 +98,7 @@ static const struct index_field FURTHER[] = {
     FIELD("other_value_is_key", other.value_is_key),
     FIELD("other_rope_kind", other.rope.kind),
     FIELD("other_rope_rotary", other.rope.rotary),
-    FIELD("other_rope_turning", other.rope.turning),
+    FIELD("other_rope_turning", other.rope.rotated_pairs),
     FIELD("other_rope_theta", other.rope.theta),
     FIELD("other_rope_factor", other.rope.factor),
     FIELD("other_rope_low_factor", other.rope.low_factor),
@@ -288,7 +288,7 @@ static void put_flags(msgpack_packer *to, const struct hparams *shape, const cha
 }
 
 enum {
-    STILL = offsetof(struct layer_shape, still), OTHER = offsetof(struct layer_shape, other),
+    NO_ROPE = offsetof(struct layer_shape, no_rope), OTHER = offsetof(struct layer_shape, other),
     STATES = offsetof(struct layer_shape, state), SHARES_INDEX = offsetof(struct layer_shape, shares_index),
     FFN_ALONE = offsetof(struct layer_shape, ffn_alone)
 };
@@ -341,7 +341,7 @@ static void put_further(msgpack_packer *to, const struct hparams *shape)
 
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
-    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0) + (flagged_layers(shape, STILL) > 0) +
+    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0) + (flagged_layers(shape, NO_ROPE) > 0) +
                          (flagged_layers(shape, OTHER) > 0) + (flagged_layers(shape, STATES) > 0) +
                          (further_fields(shape) > 0));
     index_put_text(to, "family");
@@ -363,7 +363,7 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
         msgpack_pack_int(to, shape->layer[i].window);
     }
     put_predictors(to, shape);
-    put_flags(to, shape, "still", STILL);
+    put_flags(to, shape, "still", NO_ROPE);
     put_flags(to, shape, "other", OTHER);
     put_flags(to, shape, "states", STATES);
     put_further(to, shape);
@@ -525,7 +525,7 @@ static int take_flags(struct index_reader *r, size_t offset, struct err *err)
     return 0;
 }
 
-static int take_still(struct index_reader *r, struct err *err) { return take_flags(r, STILL, err); }
+static int take_no_rope(struct index_reader *r, struct err *err) { return take_flags(r, NO_ROPE, err); }
 static int take_other(struct index_reader *r, struct err *err) { return take_flags(r, OTHER, err); }
 static int take_states(struct index_reader *r, struct err *err) { return take_flags(r, STATES, err); }
 
@@ -590,7 +590,7 @@ static int take_family(struct index_reader *r, struct err *err)
 
 static const struct shape_list SHAPE_LISTS[] = {
     {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
-    {"predictors", take_predictors}, {"still", take_still}, {"other", take_other}, {"states", take_states},
+    {"predictors", take_predictors}, {"still", take_no_rope}, {"other", take_other}, {"states", take_states},
     {"further", take_further}};
 enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 5 };    /* number of optional lists,
                                                                                               * which are the last */

@@ -114,7 +114,7 @@ static double golden_distance(const struct golden *golden, void (*change)(struct
 }
 
 /* Changes one member of the description, by its name. */
-enum kind { FLAG, INTEGER, SINGLE, REAL, WINDOWS, STILL };
+enum kind { FLAG, INTEGER, SINGLE, REAL, WINDOWS, NO_ROPE };
 struct member { const char *name; enum kind kind; size_t offset; };
 #define MEMBER(kind, member) {#member, kind, offsetof(struct hparams, member)}
 static const struct member MEMBERS[] = {
@@ -129,17 +129,17 @@ static const struct member MEMBERS[] = {
     MEMBER(SINGLE, router.jitter), MEMBER(FLAG, router.correction), MEMBER(FLAG, router.bias), MEMBER(INTEGER, router.groups),
     MEMBER(INTEGER, router.groups_kept), MEMBER(INTEGER, router.group_rank), MEMBER(INTEGER, shared_inner),
     MEMBER(FLAG, shared_gate), MEMBER(FLAG, expert_bias), MEMBER(SINGLE, glu_limit), MEMBER(SINGLE, glu_alpha),
-    MEMBER(INTEGER, norms), MEMBER(FLAG, parallel), MEMBER(FLAG, attention.turn_first), MEMBER(FLAG, attention.gate),
-    MEMBER(FLAG, attention.plain_norm), MEMBER(SINGLE, attention.still_scale), MEMBER(INTEGER, attention.still_floor),
+    MEMBER(INTEGER, norms), MEMBER(FLAG, parallel), MEMBER(FLAG, attention.rope_before_norm), MEMBER(FLAG, attention.gate),
+    MEMBER(FLAG, attention.plain_norm), MEMBER(SINGLE, attention.no_rope_scale), MEMBER(INTEGER, attention.no_rope_floor),
     MEMBER(FLAG, attention.aligned), MEMBER(FLAG, router.weigh_input),
     MEMBER(FLAG, shortcut), MEMBER(INTEGER, index.top_k), MEMBER(SINGLE, attention.latent_scale),
     MEMBER(SINGLE, shared_scale), MEMBER(SINGLE, attention.value_scale), MEMBER(FLAG, attention.value_norm),
-    MEMBER(FLAG, other.sinks), MEMBER(REAL, other.rope.theta), MEMBER(INTEGER, other.rope.turning), MEMBER(INTEGER, glu),
+    MEMBER(FLAG, other.sinks), MEMBER(REAL, other.rope.theta), MEMBER(INTEGER, other.rope.rotated_pairs), MEMBER(INTEGER, glu),
     MEMBER(FLAG, shared_apart), MEMBER(FLAG, router.norm), MEMBER(SINGLE, router.logit_scale),
     MEMBER(FLAG, router.expert_scale),
     MEMBER(FLAG, layer_scale), MEMBER(SINGLE, logit_cap), MEMBER(INTEGER, delta.norm_groups), MEMBER(FLAG, delta.conv_bias),
     MEMBER(SINGLE, delta.floor),
-    {"windows", WINDOWS, 0}, {"still", STILL, 0},
+    {"windows", WINDOWS, 0}, {"still", NO_ROPE, 0},
 };
 
 struct change { const char *family, *member; double to; };
@@ -192,8 +192,8 @@ static const struct change CHANGES[] = {
     {"exaone_moe", "still", 0}, {"exaone_moe", "still", 1}, {"exaone_moe", "windows", 0}, {"exaone_moe", "windows", 9},
     {"exaone_moe", "attention.qk_norm", QK_NORM_NONE}, {"exaone_moe", "router.correction", 0},
     {"exaone_moe", "router.groups", 0}, {"exaone_moe", "router.scale", 1}, {"exaone_moe", "shared_inner", 0},
-    {"hunyuan_v1_moe", "attention.turn_first", 0}, {"hunyuan_v1_moe", "rope.theta", 100}, {"hunyuan_v1_moe", "shared_inner", 0},
-    {"hunyuan_v1_moe", "router.renormalise", 0},
+    {"hunyuan_v1_moe", "attention.rope_before_norm", 0}, {"hunyuan_v1_moe", "rope.theta", 100},
+    {"hunyuan_v1_moe", "shared_inner", 0}, {"hunyuan_v1_moe", "router.renormalise", 0},
     {"flex_olmo", "attention.qk_norm", QK_NORM_NONE}, {"flex_olmo", "router.top_k", 2},
     {"flex_olmo", "rope.theta", 20000},
     {"afmoe", "attention.gate", 0}, {"afmoe", "still", 0}, {"afmoe", "still", 1}, {"afmoe", "windows", 0},
@@ -209,7 +209,7 @@ static const struct change CHANGES[] = {
     {"mimo_v2_flash", "router.correction", 0},
     {"mimo_v2_flash", "router.groups", 0}, {"mimo_v2_flash", "router.scale", 1},
     {"gemma4_text", "glu", GLU_SILU}, {"gemma4_text", "attention.value_norm", 0}, {"gemma4_text", "attention.scale", 0.35},
-    {"gemma4_text", "other.rope.turning", 0}, {"gemma4_text", "other.rope.theta", 100}, {"gemma4_text", "windows", 0},
+    {"gemma4_text", "other.rope.rotated_pairs", 0}, {"gemma4_text", "other.rope.theta", 100}, {"gemma4_text", "windows", 0},
     {"gemma4_text", "router.norm", 0}, {"gemma4_text", "router.logit_scale", 0}, {"gemma4_text", "router.expert_scale", 0},
     {"gemma4_text", "shared_apart", 0}, {"gemma4_text", "layer_scale", 0}, {"gemma4_text", "logit_cap", 0},
     {"gemma4_text", "embed_scale", 0},
@@ -251,8 +251,8 @@ static const struct change CHANGES[] = {
     {"granitemoe", "attention.scale", 0.35}, {"granitemoe", "router.renormalise", 0},
     {"llama4_text", "attention.aligned", 0}, {"llama4_text", "windows", 0}, {"llama4_text", "windows", 10},
     {"llama4_text", "still", 0}, {"llama4_text", "still", 1},
-    {"llama4_text", "attention.turn_first", 0},
-    {"llama4_text", "attention.still_scale", 0.2}, {"llama4_text", "attention.still_floor", 8},
+    {"llama4_text", "attention.rope_before_norm", 0},
+    {"llama4_text", "attention.no_rope_scale", 0.2}, {"llama4_text", "attention.no_rope_floor", 8},
     {"llama4_text", "router.weigh_input", 0}, {"llama4_text", "router.kind", ROUTER_SOFTMAX_TOPK},
     {"llama4_text", "shared_inner", 0}, {"llama4_text", "rope.high_factor", 6},
     {"deepseek_v32", "attention.scale", 0.25}, {"deepseek_v32", "router.groups", 0}, {"deepseek_v32", "router.correction", 0},
@@ -292,9 +292,9 @@ static void apply(struct hparams *shape, const void *to)
         for (int i = 0; i < shape->layers; i++)
             shape->layer[i].window = (int)change->to;
         break;
-    case STILL:
+    case NO_ROPE:
         for (int i = 0; i < shape->layers; i++)
-            shape->layer[i].still = change->to != 0;
+            shape->layer[i].no_rope = change->to != 0;
         break;
     }
 }

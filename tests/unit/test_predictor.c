@@ -399,7 +399,7 @@ static void no_correction(struct head *module) { module->weights.layer.router_co
 static void positions_turn_the_layer(struct predictor *p)
 {
     struct hparams *shape = (struct hparams *)(uintptr_t)model_hparams(p->model);
-    shape->layer[shape->layers].still = false;
+    shape->layer[shape->layers].no_rope = false;
 }
 
 static void no_sinks(struct head *module) { module->weights.layer.sinks = (struct buffer){0, 0}; }

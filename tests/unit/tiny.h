@@ -55,7 +55,7 @@ static inline void tiny_kinds(struct chance *chance, struct hparams *shape)
         return;
     shape->other = (struct attention_kind){
         .kv_heads = chance_range(chance, 0, 1) ? 1 : heads, .head_dim = 2 * half, .value_dim = chance_range(chance, 1, 30),
-        .sinks = chance_range(chance, 0, 1), .rope = {.rotary = 2 * rotary, .theta = 500, .turning = (rotary + 1) / 2}};
+        .sinks = chance_range(chance, 0, 1), .rope = {.rotary = 2 * rotary, .theta = 500, .rotated_pairs = (rotary + 1) / 2}};
     for (int n = 0; n < shape->layers; n++)
         shape->layer[n].other = chance_range(chance, 0, 1);
 }
@@ -69,20 +69,20 @@ static inline void tiny_places(struct chance *chance, struct hparams *shape)
     shape->parallel = shape->norms == NORM_BEFORE && chance_range(chance, 0, 1);
     shape->attention.gate = latents ? (int)(chance->state >> 41 & 1) : chance_range(chance, 0, 1);
     shape->attention.head_gate = shape->attention.gate && (chance->state >> 40 & 1);
-    shape->attention.turn_first = !latents && shape->attention.qk_norm == QK_NORM_HEAD && shape->attention.clip_qkv == 0;
+    shape->attention.rope_before_norm = !latents && shape->attention.qk_norm == QK_NORM_HEAD && shape->attention.clip_qkv == 0;
     shape->shared_scale = shape->shared_inner && chance_range(chance, 0, 1) ? 0.6f : 0;
     for (int n = 0; n < shape->layers && !latents; n++)
-        shape->layer[n].still = chance_range(chance, 0, 1);
+        shape->layer[n].no_rope = chance_range(chance, 0, 1);
     if (!latents)
         tiny_kinds(chance, shape);
     shape->glu = chance_range(chance, 0, 1) ? GLU_GELU_TANH : GLU_SILU;
     shape->logit_cap = chance_range(chance, 0, 1) ? 5 : 0;
     shape->layer_scale = chance_range(chance, 0, 1);
-    shape->attention.plain_norm = shape->attention.turn_first && chance_range(chance, 0, 1);
+    shape->attention.plain_norm = shape->attention.rope_before_norm && chance_range(chance, 0, 1);
     if (!latents && shape->attention.head_dim % 2 == 0 && !hparams_has_other(shape) &&
-        (!shape->attention.turn_first || shape->attention.plain_norm) && chance_range(chance, 0, 1)) {
-        shape->attention.still_scale = 0.3f;
-        shape->attention.still_floor = 5;
+        (!shape->attention.rope_before_norm || shape->attention.plain_norm) && chance_range(chance, 0, 1)) {
+        shape->attention.no_rope_scale = 0.3f;
+        shape->attention.no_rope_floor = 5;
     }
     shape->attention.aligned = chance_range(chance, 0, 1);
     if (!hparams_moe_layers(shape))
@@ -123,9 +123,9 @@ static inline void tiny_indexer(struct chance *chance, struct hparams *shape)
 {
     tiny_latents(chance, shape);
     shape->attention.q_rank = chance_range(chance, 3, 40);
-    shape->attention.turn_first = shape->attention.plain_norm = shape->attention.value_norm = false;
-    shape->attention.still_scale = 0;
-    shape->attention.still_floor = 0;
+    shape->attention.rope_before_norm = shape->attention.plain_norm = shape->attention.value_norm = false;
+    shape->attention.no_rope_scale = 0;
+    shape->attention.no_rope_floor = 0;
     shape->other = (struct attention_kind){0};
     shape->layers = 3;
     for (int n = 0; n < shape->layers; n++)
@@ -242,9 +242,9 @@ static inline struct hparams tiny_shape(struct chance *chance)
     }
     shape.predictors = chance_range(chance, 0, 3) ? 0 : chance_range(chance, 1, 2);
     if (shape.predictors)
-        shape.attention.still_scale = 0;
-    if (shape.attention.still_scale == 0)
-        shape.attention.still_floor = 0;
+        shape.attention.no_rope_scale = 0;
+    if (shape.attention.no_rope_scale == 0)
+        shape.attention.no_rope_floor = 0;
     if (shape.predictors)
         shape.parallel = shape.layer_scale = shape.shared_apart = false;
     for (int i = 0; i < shape.predictors; i++) {
