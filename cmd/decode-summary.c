@@ -5,7 +5,7 @@
 
 /* Returns the estimated relative growth of a forward's cost over that of one token: the growth of its bytes, and 5 % per
  * further row. */
-static double growth(const struct decode_iteration *iteration)
+static double forward_growth(const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
     int64_t more = 0;
@@ -20,7 +20,7 @@ void decode_summary_iteration(struct decode_summary *summary, const struct decod
     const struct decode_iter *record = &iteration->record;
     struct decode_times *times = &summary->times;
     const double seconds = (record->verify_us + record->accept_us + record->other_us - record->probe_us) / 1e6;
-    const double g = growth(iteration);
+    const double g = forward_growth(iteration);
     summary->all++;
     summary->without += iteration->tree->nodes == 0;
     for (int i = 0; i < iteration->drafters; i++) {

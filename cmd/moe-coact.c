@@ -157,8 +157,8 @@ static int write_page(const struct analysis *analysis, const struct header *head
     return rc;
 }
 
-static int write_as(enum form form, const struct analysis *analysis, const struct header *header,
-                    const struct coact_args *args, struct err *err)
+static int write_analysis(enum form form, const struct analysis *analysis, const struct header *header,
+                          const struct coact_args *args, struct err *err)
 {
     const char *path = output_of(args->output);
     int layer = args->setup.layer;
@@ -171,7 +171,7 @@ static int write_as(enum form form, const struct analysis *analysis, const struc
 }
 
 /* Selects the analysis class: coverage --by router and union --trees read routes in another way than the others. */
-static int class_of(const struct analysis_class **class, const struct coact_args *args, struct err *err)
+static int choose_class(const struct analysis_class **class, const struct coact_args *args, struct err *err)
 {
     *class = args->trees ? &trees_analysis : args->setup.method == BY_ROUTER ? &shortlist_analysis : args->class;
     if (*class == &shortlist_analysis && args->setup.rank)
@@ -190,7 +190,7 @@ static int analyse(struct analysis **out, const struct coact_args *args, const s
                                        .force = setup.force, .bar = &bar };
     const char *folder = getenv("TMPDIR");
     setup.folder = folder && *folder ? folder : "/tmp";
-    if (class_of(&class, args, err) ||
+    if (choose_class(&class, args, err) ||
         header_init(header, class == &rank_analysis ? STREAM_RANK : STREAM_COACT, console->program, MOE_VERSION, console->argc,
                     console->argv, err))
         return -1;
@@ -217,7 +217,7 @@ static int run_analysis(const void *arguments, const struct console *console, st
     struct header header = {0};
     enum form form;
     int rc = choose_form(args, &form, err) || analyse(&analysis, args, console, &header, err) ||
-             write_as(form, analysis, &header, args, err) ? -1 : 0;
+             write_analysis(form, analysis, &header, args, err) ? -1 : 0;
     analysis_free(&analysis);
     header_free(&header);
     return rc;

@@ -432,7 +432,7 @@ static int check_args(const struct decode_args *args, const struct console *cons
 }
 
 /* Writes the files with which the next run begins. */
-static int keep_files(struct run *run, struct err *err)
+static int write_kept_files(struct run *run, struct err *err)
 {
     struct decoder *decoder[DECODERS_MAX];
     struct stream_model model;
@@ -463,7 +463,7 @@ static int close_outputs(struct run *run, struct err *err)
         writer_abort(&run->texts.recorder.writer, err);
     }
     if ((run->texts.recorder.writer && writer_close(&run->texts.recorder.writer, err)) ||
-        (run->texts.text && output_commit(&run->texts.text, err)) || keep_files(run, err))
+        (run->texts.text && output_commit(&run->texts.text, err)) || write_kept_files(run, err))
         return -1;
     if (run->texts.resume && decode_resume_left(run->texts.resume))
         console_note(run->console, "%s: %d of its texts match none of these prompts, or are in another order",
@@ -504,7 +504,7 @@ static int leave_chat(struct run *run, struct err *err)
 }
 
 /* Appends to the error how to continue from the kept stream. */
-static void add_again(const struct run *run, struct err *err)
+static void add_continuation_hint(const struct run *run, struct err *err)
 {
     const char *stream = run->args->stream, *more = reads_input(run->args) ? ", with the same prompts as input" : "";
     struct text line = {0};
@@ -531,11 +531,11 @@ static int close_early(struct run *run, struct err *err)
     err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts", signals_name() ? signals_name() : "a signal",
             run->texts.finished);
     if ((run->texts.recorder.writer && writer_close_early(&run->texts.recorder.writer, reason.text, err)) ||
-        (run->texts.text && output_commit(&run->texts.text, err)) || keep_files(run, err))
+        (run->texts.text && output_commit(&run->texts.text, err)) || write_kept_files(run, err))
         return -1;
     *err = reason;
     if (file)
-        add_again(run, err);
+        add_continuation_hint(run, err);
     return -1;
 }
 
@@ -584,7 +584,7 @@ done:
     if (rc && run.texts.recorder.writer && run.texts.finished && strcmp(args->stream, "-")) {
         const struct err fault = *err;
         writer_abort(&run.texts.recorder.writer, &fault);
-        add_again(&run, err);
+        add_continuation_hint(&run, err);
     }
     writer_abort(&run.texts.recorder.writer, err);
     output_discard(&run.texts.text);

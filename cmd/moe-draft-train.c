@@ -564,7 +564,7 @@ static int written(struct training *t, int rc, struct err *err)
 }
 
 /* Ends after a signal; saves a checkpoint first. */
-static int stop_here(struct training *t, struct err *err)
+static int end_after_signal(struct training *t, struct err *err)
 {
     const char *signal = signals_name();
     return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume continues",
@@ -607,7 +607,7 @@ static int evaluate(struct training *t, struct err *err)
     const int done = trainer_evaluate(t->trainer, &t->data.validation, ranks_size(t->ranks) == 1 ? signals_stop() : NULL, &loss,
                                       err);
     if (done <= 0)
-        return done ? -1 : stop_here(t, err);
+        return done ? -1 : end_after_signal(t, err);
     const bool best = trainer_is_best(t->trainer, loss);
     if (best && written(t, t->first && write_head(t, t->best.data, err) ? -1 : 0, err))
         return -1;
@@ -647,7 +647,7 @@ static int make_steps(struct training *t, struct err *err)
         if (choose_next(t, &next, err) || (next == NEXT_SAVE && save(t, err)))
             return -1;
         if (next == NEXT_STOP)
-            return stop_here(t, err);
+            return end_after_signal(t, err);
         if (trainer_step(t->trainer, &report, err) < 0 ||
             (t->args->stream && written(t, write_step(t, &report, err), err)))
             return -1;

@@ -24,7 +24,7 @@ static uint64_t big_endian(const uint8_t *at, size_t bytes)
     return value;
 }
 
-static void head_signed(struct head *head, uint64_t bits, size_t bytes)
+static void set_signed_value(struct head *head, uint64_t bits, size_t bytes)
 {
     unsigned shift = 64 - 8 * (unsigned)bytes;
     int64_t value = (int64_t)(bits << shift) >> shift;
@@ -63,7 +63,7 @@ static int head_read(const uint8_t *at, size_t have, struct head *head)
         return 0;
     uint8_t byte = at[0];
     if (byte <= 0x7f || byte >= 0xe0) {
-        head_signed(head, byte, 1);
+        set_signed_value(head, byte, 1);
     } else if (byte <= 0x8f) {
         head->type = WIRE_MAP;
         head->count = byte & 0x0f;
@@ -88,7 +88,7 @@ static int head_read(const uint8_t *at, size_t have, struct head *head)
             return 0;
         uint64_t value = big_endian(at + 1, number);
         if (head->type == WIRE_INT && byte >= 0xd0)
-            head_signed(head, value, number);
+            set_signed_value(head, value, number);
         else if (head->type == WIRE_INT)
             head->integer = value;
         else if (head->type == WIRE_REAL)

@@ -51,7 +51,8 @@ static void charge(struct recorded_drafter *mine, size_t draft, int first, int l
     mine->last = last > mine->last ? last : mine->last;
 }
 
-static struct recorded_way path_to(const struct recorded_drafter *mine, const struct draft_tree *tree, int node, int32_t *token)
+static struct recorded_way recorded_path(const struct recorded_drafter *mine, const struct draft_tree *tree, int node,
+                                         int32_t *token)
 {
     return (struct recorded_way){mine->all, mine->text, mine->at, mine->base.number, token,
                                  draft_tree_path(tree, node, token, WAY_MAX)};
@@ -80,7 +81,7 @@ static struct recorded_node find(const struct recorded_drafter *mine, const stru
 {
     int32_t token[WAY_MAX];
     struct recorded_node found;
-    const struct recorded_way way = path_to(mine, tree, node, token);
+    const struct recorded_way way = recorded_path(mine, tree, node, token);
     const int right = recorded_way_matches(&way);
     const bool own = node >= 0 && tree->drafter[node] == mine->base.number, oldest = own && mine->all->trees;
     if (own && !mine->all->trees && mine->own_states && recorded_way_find(&way, 0, &found) && reaches(mine, &found, tokens))
@@ -102,7 +103,7 @@ bool recorded_is_own(const struct recorded_drafter *mine, const struct draft_tre
     for (int node = 0; node < tree->nodes; node++) {
         int32_t token[WAY_MAX];
         struct recorded_node found;
-        const struct recorded_way way = path_to(mine, tree, node, token);
+        const struct recorded_way way = recorded_path(mine, tree, node, token);
         if (!recorded_way_find(&way, 0, &found) || found.at != node + 1)
             return false;
     }

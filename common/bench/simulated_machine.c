@@ -63,7 +63,7 @@ double simulated_machine_speed(const struct simulated_machine *m, int reads)
     return m->speed[after - 1].bytes_per_second * (1 - part) + m->speed[after].bytes_per_second * part;
 }
 
-static int get_parts(struct simulated_machine *m, const json_t *map, struct err *err)
+static int read_parts(struct simulated_machine *m, const json_t *map, struct err *err)
 {
     static const char *const draft_keys[] = {"length", "token_us", "acceptance", NULL};
     static const char *const processor_keys[] = {"expert_us", "token_us", "join_us", NULL};
@@ -113,7 +113,7 @@ static int get_machine(struct simulated_machine *m, const json_t *map, struct er
     if (keys_known(map, keys, err) || keys_text(map, "machine", m->name, sizeof m->name, err) ||
         keys_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
         keys_real(map, "cached", -1, 0, 1, &m->cached, err) || keys_microseconds(map, "layer_us", 0, &m->layer_s, err) ||
-        keys_microseconds(map, "forward_us", 0, &m->forward_s, err) || get_parts(m, map, err))
+        keys_microseconds(map, "forward_us", 0, &m->forward_s, err) || read_parts(m, map, err))
         return -1;
     return 0;
 }

@@ -24,7 +24,7 @@ static void pins_free(struct cache_policy *policy)
 
 /* Returns the number of slots that pins leave free. 0 if experts can be computed elsewhere; else every wanted expert needs a
  * slot, so as many as the longest draft can want of a layer, but at most half of all slots. */
-static int reserve_of(const struct cache_setup *setup)
+static int unpinned_slots(const struct cache_setup *setup)
 {
     int64_t max = (int64_t)(setup->draft_length + 1) * setup->top_k;
     int half = setup->slots / 2 > setup->top_k ? setup->slots / 2 : setup->top_k;
@@ -40,7 +40,7 @@ static int pins_open(struct cache_policy **out, struct spec *spec, const struct 
     const char *rank;           /* not used here: the command that decodes has read the file already */
     int reserve, keys = setup->layers * setup->experts;
     if (spec_text(spec, "rank", NULL, &rank, err) ||
-        spec_int(spec, "reserve", reserve_of(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
+        spec_int(spec, "reserve", unpinned_slots(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
         return -1;
     if (rank && !setup->ranked)
         return err_set(err, ERR_INPUT, "static: rank: rankings are supported only while a model decodes");

@@ -109,7 +109,7 @@ static int header_end(const struct member *m, const uint8_t *data, size_t bytes,
 }
 
 /* Returns whether the input is one file, perhaps compressed, and not an archive. */
-static bool is_alone(const struct unpacking *u)
+static bool is_single_file(const struct unpacking *u)
 {
     return (archive_format(u->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
 }
@@ -125,7 +125,7 @@ static int take_weights(struct unpacking *u, struct member *m, struct err *err)
             return -1;
         if (m->bytes == 0 && file_is_pointer(u->step, bytes))
             return err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
-        if (m->bytes == 0 && is_alone(u) && (bytes < GGUF_MAGIC_BYTES || memcmp(u->step, gguf_magic, GGUF_MAGIC_BYTES)))
+        if (m->bytes == 0 && is_single_file(u) && (bytes < GGUF_MAGIC_BYTES || memcmp(u->step, gguf_magic, GGUF_MAGIC_BYTES)))
             return err_set(err, ERR_INPUT, "Unrecognized archive format; the archive is damaged, truncated or of a kind not "
                            "supported (tar and zip are)");
         if (u->headers_only && m->bytes == 0 && header_end(m, u->step, bytes, &keep, err))
@@ -172,7 +172,7 @@ static int add_member(struct unpacking *u, const char *path, const char *name, i
 static int take_member(struct unpacking *u, struct archive_entry *entry, struct err *err)
 {
     const char *path = archive_entry_pathname(entry);
-    if (is_alone(u))
+    if (is_single_file(u))
         return add_member(u, ALONE, ALONE, -1, err);
     if (!path)
         return err_set(err, ERR_INPUT, "a member has a name that is not UTF-8");

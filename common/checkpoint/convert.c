@@ -33,7 +33,7 @@ static const char *config_name(const struct checkpoint *cp) { return cp->config_
 static bool is_head(const struct conversion *c) { return c->facts.head.kind != HEAD_NONE; }
 
 /* Writes "model of family olmoe" or "draft head (eagle1)" to `out` and returns it. */
-static const char *what_name(const struct conversion *c, char out[64])
+static const char *kind_and_family(const struct conversion *c, char out[64])
 {
     snprintf(out, 64, is_head(c) ? "draft head (%s)" : "model of family %s", c->facts.shape.family);
     return out;
@@ -61,7 +61,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
     struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
     char what[64];
     if (!source) {
-        err_set(err, ERR_INPUT, "tensor %s is missing; a %s needs it for %s", part->name, what_name(c, what), t->name);
+        err_set(err, ERR_INPUT, "tensor %s is missing; a %s needs it for %s", part->name, kind_and_family(c, what), t->name);
         return NULL;
     }
     const char *file = c->checkpoint->files[source->file].name;

@@ -396,7 +396,7 @@ static int refuse(const struct gguf *g, const char *key, const char *why, struct
     return err_set(err, ERR_INPUT, "%s %s", shown, why);
 }
 
-static int absent(const struct gguf *g, const char *key, bool required, struct err *err)
+static int check_absent(const struct gguf *g, const char *key, bool required, struct err *err)
 {
     return required ? refuse(g, key, "is missing; the model cannot be read without it", err) : 0;
 }
@@ -436,7 +436,7 @@ int gguf_integer(const struct gguf *g, const char *key, bool required, int64_t *
 {
     const struct gguf_entry *entry = gguf_find(g, key);
     if (!entry)
-        return absent(g, key, required, err);
+        return check_absent(g, key, required, err);
     if (!gguf_is_integer(entry->type) || !entry->count)
         return refuse(g, key, "must be an integer", err);
     int64_t value = gguf_integer_at(g, entry, 0);
@@ -463,7 +463,7 @@ int gguf_real(const struct gguf *g, const char *key, bool required, double *out,
 {
     const struct gguf_entry *entry = gguf_find(g, key);
     if (!entry)
-        return absent(g, key, required, err);
+        return check_absent(g, key, required, err);
     if (entry->type == GGUF_STRING || entry->type == GGUF_BOOL || entry->array || !isfinite(gguf_real_at(g, entry, 0)))
         return refuse(g, key, "must be a finite number", err);
     *out = gguf_real_at(g, entry, 0);
@@ -493,7 +493,7 @@ int gguf_text(const struct gguf *g, const char *key, bool required, struct gguf_
 {
     const struct gguf_entry *entry = gguf_find(g, key);
     if (!entry)
-        return absent(g, key, required, err);
+        return check_absent(g, key, required, err);
     if (entry->type != GGUF_STRING || entry->array)
         return refuse(g, key, "must be a text", err);
     size_t at = entry->at;

@@ -103,7 +103,7 @@ static const char *const ACTIVATIONS[] = {
     ".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
     ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};
 
-static bool of_activations(const char *name)
+static bool is_activation_scale(const char *name)
 {
     bool found = false;
     for (size_t i = 0; i < sizeof ACTIVATIONS / sizeof *ACTIVATIONS; i++)
@@ -410,7 +410,7 @@ int checkpoint_join(struct checkpoint *cp, struct err *err)
     }
     for (size_t i = 0; i < cp->tensor_count; i++) {
         struct source_tensor *t = &cp->tensors[i];
-        if (t->used || (quantised && of_activations(t->name))) {
+        if (t->used || (quantised && is_activation_scale(t->name))) {
             mem_free(&t->name);
             continue;
         }

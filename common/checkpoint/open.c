@@ -18,7 +18,7 @@
 #include "common/stream/frame.h"
 
 /* Writes the last component of a path, without the given ending, as the model's name. */
-static void name_after(char out[64], const char *path)
+static void set_model_name(char out[64], const char *path)
 {
     char resolved[PATH_MAX];
     const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
@@ -56,7 +56,7 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
         return checkpoint_open_archive(cp, STDIN_FILENO, beside, err);
     if (stat(path, &status))
         return err_errno(err, "cannot be read");
-    name_after(cp->name, path);
+    set_model_name(cp->name, path);
     if (S_ISDIR(status.st_mode))
         return checkpoint_open_folder(cp, path, err);
     cp->torch = text_ends(path, source_text_kinds[TEXT_TORCH_INDEX].name);
@@ -64,7 +64,7 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
         char folder[PATH_MAX];
         const char *slash = strrchr(path, '/');
         snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-        name_after(cp->name, folder);
+        set_model_name(cp->name, folder);
         return checkpoint_open_folder(cp, folder, err);
     }
     if (text_ends(path, ".safetensors"))

@@ -26,7 +26,7 @@ static struct file_identity folder_of(const char *path)
 }
 
 /* Names of descriptors refer to open files, whatever folder they are in. */
-static bool in_devices(const char *path) { return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6); }
+static bool names_descriptor(const char *path) { return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6); }
 
 static bool same_output(const struct claim *a, const struct claim *b)
 {
@@ -34,7 +34,7 @@ static bool same_output(const struct claim *a, const struct claim *b)
         return false;
     if (file_same(&a->file, &b->file))
         return true;
-    if (a->file.known != b->file.known || in_devices(a->path) || in_devices(b->path))
+    if (a->file.known != b->file.known || names_descriptor(a->path) || names_descriptor(b->path))
         return false;
     if (!file_same(&a->folder, &b->folder))
         return false;

@@ -122,8 +122,8 @@ static int suffix_commit(struct drafter *drafter, const int32_t *token, int coun
 
 /* Compares the drafts after cursor[0 .. count), longest match first, with the best so far; *match: length of the match that
  * won. A draft's score is at most its number of tokens, and shorter matches give shorter drafts, so the loop can stop early. */
-static void consider(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
-                     struct suffix_limits limits, int *best, int *match)
+static void keep_better_draft(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor,
+                              int count, struct suffix_limits limits, int *best, int *match)
 {
     const int max = limits.nodes;
     for (int which = 0; which < count; which++) {
@@ -190,10 +190,10 @@ static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, cons
         suffix->draft[0].nodes = 0;
         suffix->draft[0].score = 0;
         int count = follow(suffix, &suffix->own, suffix->own.cursor, suffix->own.cursors, path, deep);
-        consider(suffix, &suffix->own, suffix->below, count, limits, &best, &match);
+        keep_better_draft(suffix, &suffix->own, suffix->below, count, limits, &best, &match);
         if (corpus) {
             count = follow(suffix, corpus, suffix->cursor, suffix->cursors, path, deep);
-            consider(suffix, corpus, suffix->below, count, limits, &best, &match);
+            keep_better_draft(suffix, corpus, suffix->below, count, limits, &best, &match);
         }
         if (!add(suffix, tree, leaf[which].node, &suffix->draft[best], tokens, match))
             break;

@@ -56,7 +56,7 @@ static void turn(const struct pass *pass, const struct fetched *array, const cha
 }
 
 /* Allocates at least `bytes` bytes of host memory for downloads; earlier results are lost. */
-static int make_landing(struct engine *engine, size_t bytes, struct err *err)
+static int reserve_landing(struct engine *engine, size_t bytes, struct err *err)
 {
     size_t room = 2 * (size_t)engine->landing.bytes;
     if (bytes <= engine->landing.bytes)
@@ -78,7 +78,7 @@ static int fetch(const struct pass *pass, const struct fetched *array, int count
         first += (size_t)answer[i].bytes;
     for (int i = 0; i < count; i++)
         bytes += fetched_bytes(&array[i], batch->rows);
-    if (answers < 0 || make_landing(engine, first + bytes, err))
+    if (answers < 0 || reserve_landing(engine, first + bytes, err))
         return -1;
     char *at = (char *)(uintptr_t)engine->landing.address;
     for (int i = 0; i < answers; at += answer[i++].bytes)

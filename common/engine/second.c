@@ -60,7 +60,7 @@ struct second {
 
 /* ---- the thread */
 
-static void *work(void *argument)
+static void *worker_main(void *argument)
 {
     struct worker *w = argument;
     pthread_mutex_lock(&w->lock);
@@ -87,7 +87,7 @@ static int worker_open(struct worker *w, struct device *host, struct err *err)
     w->queue = device_queue(host);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    const int failed = thread_start(&w->thread, work, w);
+    const int failed = thread_start(&w->thread, worker_main, w);
     w->open = !failed;
     if (!failed)
         return 0;
@@ -397,7 +397,7 @@ int second_split(struct second *s, const struct layer *at, const int32_t *ids, s
 
 /* ---- the host's part ---- */
 
-static struct buffer at_host(struct second *s, const void *data, size_t bytes) { return device_map(s->host, data, bytes); }
+static struct buffer host_buffer(struct second *s, const void *data, size_t bytes) { return device_map(s->host, data, bytes); }
 
 /* Passes one piece of the host's experts to the thread. */
 static int start_piece(struct second *s, const struct layer *at, struct err *err)
@@ -413,9 +413,9 @@ static int start_piece(struct second *s, const struct layer *at, struct err *err
         s->piece_ids[i] = s->ids[i] >= 0 && s->table[s->ids[i]] ? s->ids[i] : -1;
     const struct layer_weights *weights = &s->weights->layer[at->number];
     worker_start(&s->worker, &(struct expert_ffn_args){
-        .in = s->states, .expert = at_host(s, s->piece_ids, pairs * sizeof *s->piece_ids),
+        .in = s->states, .expert = host_buffer(s, s->piece_ids, pairs * sizeof *s->piece_ids),
         .gate_up_bias = weights->gate_up_bias, .down_bias = weights->down_bias,
-        .table = at_host(s, s->table, experts * sizeof *s->table), .inner = s->space.inner, .partial = s->space.partial,
+        .table = host_buffer(s, s->table, experts * sizeof *s->table), .inner = s->space.inner, .partial = s->space.partial,
         .group = s->space.group, .operand = s->space.operand, .format = at->experts.format,
         .down_format = at->experts.down_format, .limit = hparams_expert_limit(s->shape, at->number),
         .alpha = s->shape->glu_alpha, .glu = s->shape->glu, .apart = true,

@@ -78,7 +78,7 @@ static int take_text(struct examples *examples, const struct example *whole, str
 }
 
 /* Returns whether a prompt is used for validation. This depends on its tokens alone, not on its answer or on other prompts. */
-static bool kept_apart(const struct examples *examples, const int32_t *token, int tokens)
+static bool is_for_validation(const struct examples *examples, const int32_t *token, int tokens)
 {
     const struct digest128 digest = hash_xxh3(token, (size_t)tokens * sizeof *token);
     return (double)(digest.high >> 11) * 0x1p-53 < examples->setup.validation;
@@ -90,7 +90,7 @@ static int run_answered(struct examples *examples, struct prompts *prompts, stru
     int asked = 0, turn = 1;
     while (asked < prompt->tokens.n && !prompt->mask[asked])
         asked++;
-    const bool validation = kept_apart(examples, prompt->tokens.ids, asked);
+    const bool validation = is_for_validation(examples, prompt->tokens.ids, asked);
     while (turn > 0) {
         const struct example text = {.id = prompt->id, .task = prompt->task, .where = prompt->where,
                                      .token = prompt->tokens.ids, .mask = prompt->mask, .tokens = prompt->tokens.n,
@@ -132,9 +132,10 @@ static int run_turn(struct examples *examples, const struct prompt *prompt, bool
     return take_text(examples, &text, err);
 }
 
-static int run_asked(struct examples *examples, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
+static int answer_prompt(struct examples *examples, struct prompts *prompts, struct prompt *prompt, bool *ended,
+                         struct err *err)
 {
-    const bool validation = kept_apart(examples, prompt->tokens.ids, prompt->tokens.n);
+    const bool validation = is_for_validation(examples, prompt->tokens.ids, prompt->tokens.n);
     struct decode_result result;
     int turn = 1;
     while (turn > 0 && !*ended) {
@@ -148,7 +149,7 @@ static int run_asked(struct examples *examples, struct prompts *prompts, struct 
 static int run_prompt(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
 {
     struct examples *examples = context;
-    return examples->decoder ? run_asked(examples, prompts, prompt, ended, err)
+    return examples->decoder ? answer_prompt(examples, prompts, prompt, ended, err)
                              : run_answered(examples, prompts, prompt, err);
 }
 

@@ -116,7 +116,8 @@ static int take_record(void *context, const struct reader *in, const struct reco
 
 /* ---- comparison with this run ---- */
 
-static int differs(const struct decode_resume *resume, const char *what, const char *then, const char *now, struct err *err)
+static int reject_different(const struct decode_resume *resume, const char *what, const char *then, const char *now,
+                            struct err *err)
 {
     return err_set(err, ERR_INPUT, "%s: was made with another %s, %.200s, not %.200s; resume it with the same", resume->path,
                    what, then, now);
@@ -126,7 +127,7 @@ static int check_word(const struct decode_resume *resume, const char *what, cons
 {
     then = then ? then : "none";
     now = now ? now : "none";
-    return strcmp(then, now) ? differs(resume, what, then, now, err) : 0;
+    return strcmp(then, now) ? reject_different(resume, what, then, now, err) : 0;
 }
 
 /* Returns an option's value as a user writes it; "none" if it is not given. */
@@ -154,7 +155,7 @@ static int compare_options(const struct decode_resume *resume, const json_t *the
         if (rc || json_equal(old, value))
             continue;
         char *before = value_words(key, old), *here = value_words(key, value);
-        rc = differs(resume, key, before ? before : "none", here ? here : "none", err);
+        rc = reject_different(resume, key, before ? before : "none", here ? here : "none", err);
         mem_free(&before);
         mem_free(&here);
     }
@@ -215,7 +216,7 @@ static int check_origin(const struct decode_resume *resume, const struct header 
 {
     char then[32], now[32];
     if (!resume->header.has_model || strcmp(resume->header.model.index_sha256, header->model.index_sha256))
-        return differs(resume, "model", resume->header.model.name, header->model.name, err);
+        return reject_different(resume, "model", resume->header.model.name, header->model.name, err);
     snprintf(then, sizeof then, "%d/%d", resume->header.part, resume->header.parts);
     snprintf(now, sizeof now, "%d/%d", header->part, header->parts);
     if (check_word(resume, "shard", resume->header.parts ? then : NULL, header->parts ? now : NULL, err))
@@ -336,7 +337,7 @@ int decode_resume_has(struct decode_resume *resume, const struct prompt *prompt,
     return 0;
 }
 
-static int changed(const struct decode_resume *resume, struct err *err)
+static int reject_changed(const struct decode_resume *resume, struct err *err)
 {
     return err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
 }
@@ -348,7 +349,7 @@ static const struct field *sequence_field(const struct record *record)
 }
 
 /* Reads the next record of the current text; skips records of other texts. */
-static int next_of(struct decode_resume *resume, const struct record **record, struct err *err)
+static int next_record_of_text(struct decode_resume *resume, const struct record **record, struct err *err)
 {
     const int64_t sequence = resume->item[resume->now.at].sequence;
     while (reader_next(resume->in, record, NULL) > 0) {
@@ -356,7 +357,7 @@ static int next_of(struct decode_resume *resume, const struct record **record, s
         if (field && *(const int64_t *)((const char *)(*record)->body + field->offset) == sequence)
             return 0;
     }
-    return changed(resume, err);
+    return reject_changed(resume, err);
 }
 
 /* Writes a record with this run's sequence number. */
@@ -387,7 +388,7 @@ int decode_resume_take(struct decode_resume *resume, const struct prompt *prompt
     const struct record *record;
     struct decode_taken taken = {0};
     do {
-        if (next_of(resume, &record, err) || put(record, prompt, recorder, err))
+        if (next_record_of_text(resume, &record, err) || put(record, prompt, recorder, err))
             return -1;
         taken.iterations += record->kind == &decode_iter_kind;
     } while (record->kind != &decode_done_kind);

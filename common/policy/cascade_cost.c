@@ -196,7 +196,7 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
 }
 
 /* Returns whether drafting one more token is expected to pay, given the tokens drafted so far. */
-static bool goes_on(struct cascade_cost *c, const struct draft_view *view)
+static bool extension_pays(struct cascade_cost *c, const struct draft_view *view)
 {
     const struct draft_tree *tree = view->tree;
     int max = room_of(c, view);
@@ -238,7 +238,7 @@ static struct step cascade_cost_next(struct policy *policy, const struct draft_v
     c->signals = view->tree->nodes;
     if (c->cut)
         return (struct step){.kind = STEP_STOP};
-    if (goes_on(c, view)) {
+    if (extension_pays(c, view)) {
         c->asked++;
         return extend(c, view->tree->nodes - 1, 1);
     }

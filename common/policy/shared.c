@@ -58,9 +58,9 @@ void shared_learn(struct shared_cost *cost, const struct outcome *outcome)
     load->learned = true;
 }
 
-static bool by_experts(const struct shared_cost *cost) { return !cost->has_table && cost->experts.experts; }
+static bool uses_expert_cost(const struct shared_cost *cost) { return !cost->has_table && cost->experts.experts; }
 
-static double by_rows(const struct shared_cost *cost, int rows)
+static double growth_for_rows(const struct shared_cost *cost, int rows)
 {
     return cost_growth(cost->has_table ? &cost->table : NULL, &cost->experts, rows < COST_TOKENS_MAX ? rows : COST_TOKENS_MAX);
 }
@@ -72,8 +72,8 @@ static double growth_within(const struct shared_cost *cost, int M)
 {
     const struct shared_load *load = &cost->load;
     const int rows = M + load->rows;
-    if (load->texts < 2 || !by_experts(cost))
-        return by_rows(cost, rows);
+    if (load->texts < 2 || !uses_expert_cost(cost))
+        return growth_for_rows(cost, rows);
     return (load->experts + load->only * union_of(&cost->experts, M)) / union_of(&cost->experts, 1) - 1 +
            row_growth(cost, rows);
 }
@@ -94,8 +94,8 @@ double shared_root(const struct shared_cost *cost)
     const struct shared_load *load = &cost->load;
     const struct union_predictor *experts = &cost->experts;
     const int others = load->texts - 1, rows = load->texts;
-    if (load->texts < 2 || !by_experts(cost))
-        return by_rows(cost, load->texts < 2 ? 1 : rows);
+    if (load->texts < 2 || !uses_expert_cost(cost))
+        return growth_for_rows(cost, load->texts < 2 ? 1 : rows);
     const int usual = (load->rows + others / 2) / others;
     const double now = union_of(experts, usual < experts->max ? usual : experts->max);
     const double share = 1 - pow(fmax(load->only, only_min), 1.0 / others);
@@ -146,7 +146,7 @@ double shared_share(const struct shared_cost *cost, double steepness, int rows)
 
 double shared_doubt(const struct shared_cost *cost)
 {
-    if (cost->load.texts < 2 || !by_experts(cost))
+    if (cost->load.texts < 2 || !uses_expert_cost(cost))
         return cost_model_doubt(cost->model);
     const double row = cost_model_row(cost->model), added = growth_within(cost, 2) - growth_within(cost, 1);
     return cost_model_doubt_of(cost->model, fmax(0, added - row), 1);
@@ -174,7 +174,7 @@ double shared_charge(struct shared_cost *cost, const struct outcome *outcome, do
                                                                                              * the work around it */
     const bool learns = cost->common->users == 1 || !cost->common->observed;
     cost->common->observed = true;
-    if (learns && cost->load.texts > 1 && by_experts(cost) && outcome->moe_layers)
+    if (learns && cost->load.texts > 1 && uses_expert_cost(cost) && outcome->moe_layers)
         observe_shared(cost, outcome, seconds);
     else if (learns)
         cost_model_observe_tokens(cost->model, growth, bent_rows(cost, outcome->drafted + 1), seconds);

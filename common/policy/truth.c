@@ -48,7 +48,7 @@ void truth_chances(const struct truth *truth, const struct draft_tree *tree, dou
 }
 
 /* Adds the pairs of a recorded row to bits. */
-static void set_bits(const struct truth *truth, size_t row, int experts, uint64_t *bits)
+static void mark_experts(const struct truth *truth, size_t row, int experts, uint64_t *bits)
 {
     const int top_k = (int)truth->recording->width / truth->layers;
     const int32_t *expert = truth->recording->expert + row * truth->recording->width;
@@ -72,7 +72,7 @@ void truth_sets(struct truth *truth, const struct draft_tree *tree, int experts,
         way.drafter = row ? tree->drafter[row - 1] : 0;
         if (!way.text || way.at >= way.text->tokens - 1 || !recorded_way_find(&way, 0, &found))
             continue;
-        set_bits(truth, truth->recording->draft[found.draft].row + (size_t)found.at, experts, bits);
+        mark_experts(truth, truth->recording->draft[found.draft].row + (size_t)found.at, experts, bits);
         set[row] = bits;
     }
 }

@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
-static bool one_static(const char *key, const char *value)
+static bool is_static_setting(const char *key, const char *value)
 {
     if (!strcmp(key, "policy"))
         return !strncmp(value, "static", 6);
@@ -21,7 +21,7 @@ static bool json_is_static(json_t *options)
     const char *key;
     json_t *value;
     json_object_foreach(options, key, value)
-        if (!one_static(key, json_is_string(value) ? json_string_value(value) : ""))
+        if (!is_static_setting(key, json_is_string(value) ? json_string_value(value) : ""))
             return false;
     return true;
 }
@@ -64,7 +64,7 @@ static bool words_are_static(const char *at)
         bytes = bytes < sizeof text ? bytes : sizeof text - 1;
         memcpy(text, value ? value : "", bytes);
         text[bytes] = '\0';
-        if (!one_static(key, text))
+        if (!is_static_setting(key, text))
             return false;
         key = NULL;
     }

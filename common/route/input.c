@@ -13,8 +13,8 @@ int route_phase_lacks(int phases, struct err *err)
     return err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile prompts, and answers with -n");
 }
 
-static int hand_on(const struct route_input *input, const struct route_consumer *consumer, const struct route_tokens *record,
-                   struct err *err)
+static int pass_phase(const struct route_input *input, const struct route_consumer *consumer, const struct route_tokens *record,
+                      struct err *err)
 {
     struct route_tokens whole = *record;
     switch (input->phases) {
@@ -46,7 +46,7 @@ static int consume(const struct route_input *input, const struct route_consumer 
         const struct route_tokens *tokens = record->body;
         if (input->bar)
             progress_step(input->bar, (uint64_t)tokens->n);
-        return consumer->tokens ? hand_on(input, consumer, tokens, err) : 0;
+        return consumer->tokens ? pass_phase(input, consumer, tokens, err) : 0;
     }
     if (record->kind == &decode_iter_kind && consumer->iteration) {
         const struct decode_iter *iter = record->body;

@@ -132,7 +132,7 @@ void synthesis_draw(struct synthesis *s, int16_t *expert, const int16_t *before)
 
 /* Runs a trial. Its results are the share of the first `first` ranks, and the share of experts that neighbours have in
  * common. */
-static void try_out(struct synthesis *s, int first, double *takes, double *shares, int16_t *expert)
+static void run_trial(struct synthesis *s, int first, double *takes, double *shares, int16_t *expert)
 {
     int layers = s->setup.layers < TRIAL_LAYERS ? s->setup.layers : TRIAL_LAYERS, slots = layers * s->setup.top_k;
     int16_t *before = expert + slots;
@@ -166,17 +166,17 @@ static void find_parameters(struct synthesis *s, int16_t *expert)
     set_exponent(s, 0);
     for (int i = 0; i < HALVINGS && s->setup.skew != SYNTHESIS_FLAT; i++) {
         set_exponent(s, (low + high) / 2);
-        try_out(s, first, &takes, &shares, expert);
+        run_trial(s, first, &takes, &shares, expert);
         bool less = s->setup.skew == SYNTHESIS_STEEP ? takes < STEEP_TAKES * could_take : shares < MILD_SHARES * alike;
         *(less ? &low : &high) = s->exponent;
     }
-    try_out(s, first, &takes, &shares, expert);
+    run_trial(s, first, &takes, &shares, expert);
     low = 0;
     high = 1;
     for (int i = 0; i < HALVINGS && shares < SYNTHESIS_SHARING; i++) {
         double found;
         s->keeping = (low + high) / 2;
-        try_out(s, first, &takes, &found, expert);
+        run_trial(s, first, &takes, &found, expert);
         *(found < SYNTHESIS_SHARING ? &low : &high) = s->keeping;
     }
 }

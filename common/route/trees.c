@@ -140,7 +140,7 @@ static int add_iteration(struct analysis *analysis, const struct decode_iter *it
 
 int trees_sizes(const struct analysis *analysis) { return (int)((const struct trees *)analysis)->size_count; }
 
-static double independent(const struct trees *t, int layer, int nodes)
+static double independent_union(const struct trees *t, int layer, int nodes)
 {
     const int64_t *selected = t->selected + (size_t)layer * (size_t)t->experts;
     double sum = 0;
@@ -158,7 +158,7 @@ void trees_layer(const struct analysis *analysis, int layer, struct tree_size *o
         const struct size_class *size = &t->sizes[i];
         out[i] = (struct tree_size){ .nodes = size->nodes, .trees = size->trees,
                                      .distinct = (double)size->distinct[layer] / (double)size->trees,
-                                     .independent = independent(t, layer, size->nodes),
+                                     .independent = independent_union(t, layer, size->nodes),
                                      .alike = t->experts * (1 - pow(1 - (double)t->top_k / t->experts, size->nodes)) };
     }
 }

@@ -334,7 +334,7 @@ static int filter_format(struct render *r, const struct value *self, const struc
 }
 
 /* Returns the sequence that map, select and the like iterate over; a false value is an empty sequence. */
-static int iterate_true(struct render *r, const struct value *self, struct list **out)
+static int iterate_if_true(struct render *r, const struct value *self, struct list **out)
 {
     struct value none;
     if (value_true(self))
@@ -352,7 +352,7 @@ static int filter_map(struct render *r, const struct value *self, const struct a
     const struct function *filter = NULL;
     const struct string *name;
     struct list *list;
-    if (iterate_true(r, self, &list) || value_list(r, out))
+    if (iterate_if_true(r, self, &list) || value_list(r, out))
         return -1;
     if (attribute ? arg_string(r, args, 0, "attribute", &name) : arg_string(r, args, 0, NULL, &name))
         return -1;
@@ -381,7 +381,7 @@ static int choose(struct render *r, const struct value *self, const struct args 
     const struct string *path = NULL, *name;
     size_t used = 0;
     struct list *list;
-    if (iterate_true(r, self, &list) || value_list(r, out) || (by_attribute && arg_string(r, args, used++, NULL, &path)))
+    if (iterate_if_true(r, self, &list) || value_list(r, out) || (by_attribute && arg_string(r, args, used++, NULL, &path)))
         return -1;
     if (args->n > used) {
         if (arg_string(r, args, used++, NULL, &name))

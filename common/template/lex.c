@@ -31,7 +31,7 @@ static void advance(struct parser *p, size_t to)
 }
 
 /* Strips after a statement or comment (not after an output): all white space with `-`, otherwise one newline. */
-static void after_tag(struct parser *p, char sign, bool trims_newline)
+static void strip_after_tag(struct parser *p, char sign, bool trims_newline)
 {
     p->line_start = false;
     if (sign == '-') {
@@ -73,7 +73,7 @@ static int skip_comment(struct parser *p)
         return parse_fail(p, "a comment that does not end");
     char sign = at > p->at + 2 ? p->source[at - 1] : ' ';
     advance(p, at + 2);
-    after_tag(p, sign, true);
+    strip_after_tag(p, sign, true);
     return 0;
 }
 
@@ -230,7 +230,7 @@ int lex_next(struct parser *p)
     if (!p->nesting && starts(p, close, p->tag == TAG_OUTPUT ? "}}" : "%}")) {
         p->token = (struct token){ .kind = TOKEN_END_TAG, .text = "end of the tag", .bytes = 14, .line = p->line };
         advance(p, close + 2);
-        after_tag(p, sign, p->tag == TAG_STATEMENT);
+        strip_after_tag(p, sign, p->tag == TAG_STATEMENT);
         return 0;
     }
     if (sign == '"' || sign == '\'')

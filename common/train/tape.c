@@ -122,7 +122,7 @@ static int add_chunk(struct chunks *chunks, size_t bytes, struct err *err)
 
 /* Allocates count * size bytes; *at is the offset in the returned chunk. Chunks are used in order; if one has too little memory
  * left for this request, the rest of it stays unused until the next tape_begin. */
-static struct chunk *take(struct tape *tape, struct chunks *chunks, size_t count, size_t size, size_t *at)
+static struct chunk *chunk_alloc(struct tape *tape, struct chunks *chunks, size_t count, size_t size, size_t *at)
 {
     size_t bytes;
     if (tape->err.code != ERR_NONE)
@@ -146,14 +146,14 @@ static struct chunk *take(struct tape *tape, struct chunks *chunks, size_t count
 void *tape_memory(struct tape *tape, size_t count, size_t size)
 {
     size_t at;
-    const struct chunk *chunk = take(tape, &tape->notes, count, size, &at);
+    const struct chunk *chunk = chunk_alloc(tape, &tape->notes, count, size, &at);
     return chunk ? chunk->data + at : NULL;
 }
 
 struct buffer tape_buffer(struct tape *tape, size_t count, size_t size)
 {
     size_t at;
-    const struct chunk *chunk = take(tape, &tape->values, count, size, &at);
+    const struct chunk *chunk = chunk_alloc(tape, &tape->values, count, size, &at);
     return chunk ? buffer_part(chunk->buffer, at, count * size) : (struct buffer){0, 0};
 }
 

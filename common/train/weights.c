@@ -10,12 +10,12 @@
 
 enum { ALIGN = 16 };
 
-static size_t padded(const struct weight *weight)
+static size_t padded_floats(const struct weight *weight)
 {
     return size_align((size_t)weight->value.rows * (size_t)weight->value.width, ALIGN);
 }
 
-static bool frozen(const struct weight *weight) { return weight->tensor->role == ROLE_EMBED; }
+static bool is_frozen(const struct weight *weight) { return weight->tensor->role == ROLE_EMBED; }
 
 /* Lists the weights of the layout, without allocating their memory. */
 static void list_weights(struct weights *w)
@@ -41,7 +41,7 @@ static int lay_out(struct weights *w, struct err *err)
 {
     size_t at = 0, kept = 0;
     for (int i = 0; i < w->count; i++)
-        *(frozen(&w->list[i]) ? &kept : &w->floats) += padded(&w->list[i]);
+        *(is_frozen(&w->list[i]) ? &kept : &w->floats) += padded_floats(&w->list[i]);
     if (!(w->data = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
         !(w->first = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
         !(w->second = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
@@ -51,9 +51,9 @@ static int lay_out(struct weights *w, struct err *err)
     kept = 0;
     for (int i = 0; i < w->count; i++) {
         struct weight *weight = &w->list[i];
-        const bool is_frozen = frozen(weight);
-        weight->data = is_frozen ? w->frozen + kept : w->data + at;
-        *(is_frozen ? &kept : &at) += padded(weight);
+        const bool frozen = is_frozen(weight);
+        weight->data = frozen ? w->frozen + kept : w->data + at;
+        *(frozen ? &kept : &at) += padded_floats(weight);
     }
     return 0;
 }
@@ -165,7 +165,7 @@ int weights_place(struct weights *w, struct device *device, struct err *err)
     for (int i = 0; i < w->count; i++) {
         struct weight *weight = &w->list[i];
         const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
-        if (frozen(weight)) {
+        if (is_frozen(weight)) {
             weight->value.data = part_of(w->frozen_at, (size_t)(weight->data - w->frozen), count);
         } else {
             weight->value.data = part_of(w->at[WEIGHTS_DATA], (size_t)(weight->data - w->data), count);

@@ -455,7 +455,7 @@ static int rows_each(const struct queue *queue, const struct attention_args *a, 
     const struct cuda_context *context = (const struct cuda_context *)queue->state;
     const int64_t enough = context->blocks ? context->blocks : ATTENTION_BLOCKS;
     int each = ATTENTION_SHARED;
-    if (!cuda_does(queue, CUDA_TREE) || a->window || p->keys < ATTENTION_CHUNK || p->wide < a->value_dim)
+    if (!cuda_enabled(queue, CUDA_TREE) || a->window || p->keys < ATTENTION_CHUNK || p->wide < a->value_dim)
         return 1;
     while (each > 1 && (int64_t)blocks_for(rows, each) * a->kv_heads * chunks < enough)
         each /= 2;

@@ -22,7 +22,7 @@ static inline dev_stream cuda_stream(const struct queue *queue) { return ((const
 
 static inline const int32_t *cuda_live(const struct queue *queue) { return ((const struct cuda_context *)queue->state)->live; }
 
-static inline bool cuda_does(const struct queue *queue, enum cuda_switch what)
+static inline bool cuda_enabled(const struct queue *queue, enum cuda_switch what)
 {
     return !(((const struct cuda_context *)queue->state)->off & what);
 }
@@ -45,7 +45,7 @@ enum { CUDA_AHEAD_MAX = 24 << 20 };
 
 static inline struct buffer cuda_ahead(const struct queue *queue, struct buffer ahead)
 {
-    const bool wanted = cuda_does(queue, CUDA_AHEAD) && ahead.address && ahead.address % 16 == 0;
+    const bool wanted = cuda_enabled(queue, CUDA_AHEAD) && ahead.address && ahead.address % 16 == 0;
     const uint64_t bytes = ahead.bytes < CUDA_AHEAD_MAX ? ahead.bytes / 16 * 16 : (uint64_t)CUDA_AHEAD_MAX;
     return wanted ? buffer{ahead.address, bytes} : buffer{0, 0};
 }

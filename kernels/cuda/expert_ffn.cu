@@ -166,7 +166,7 @@ void expert_products(struct queue *queue, const struct expert_ffn_args *a)
     dim3 deep = expert_grid(a, blocks_for(a->hidden, UNIT_OUTPUTS), items);
     dev_stream stream = cuda_stream(queue);
     struct buffer in = {a->in.address, a->in.bytes}, none = {0, 0};
-    const bool few = cuda_does(queue, CUDA_FEW);
+    const bool few = cuda_enabled(queue, CUDA_FEW);
     size_t offset = unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER);
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
@@ -175,7 +175,7 @@ void expert_products(struct queue *queue, const struct expert_ffn_args *a)
         cuda_quantise(queue, a->inner, a->inner_width, pairs, a->slots, a->inner_width, a->expert, a->operand);
     down.ahead = cuda_ahead(queue, a->ahead);
     struct tile_cut cut = tile_whole(a->down_format, a->inner_width, tokens);
-    if (!a->apart && context->tickets && deep.x <= CONTEXT_TICKETS && cuda_does(queue, CUDA_SUM))
+    if (!a->apart && context->tickets && deep.x <= CONTEXT_TICKETS && cuda_enabled(queue, CUDA_SUM))
         cut.tickets = context->tickets;
     TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, few, deep, stream, down, cut, offset, cuda_live(queue));
     if (!a->apart && !cut.tickets)

@@ -77,6 +77,6 @@ void cuda_linear(struct queue *queue, const struct linear_args *args)
                       args->operand);
     const struct tile_cut cut = product_cut((const struct cuda_context *)queue->state, args, &grid);
     a.ahead = cuda_ahead(queue, a.ahead);
-    TILE_LAUNCH(linear_kernel, a.format, cut.rows, cuda_does(queue, CUDA_FEW), grid, cuda_stream(queue), a, cut,
+    TILE_LAUNCH(linear_kernel, a.format, cut.rows, cuda_enabled(queue, CUDA_FEW), grid, cuda_stream(queue), a, cut,
                 cuda_live(queue));
 }

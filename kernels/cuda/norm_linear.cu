@@ -47,7 +47,7 @@ void cuda_norm_linear(struct queue *queue, const struct norm_linear_args *args)
     dim3 grid;
     if (a.linear.rows < 1)
         return;
-    if (!cuda_does(queue, CUDA_NORM) || !cuda_does(queue, CUDA_FEW) || !has_kernel(a.linear.format) ||
+    if (!cuda_enabled(queue, CUDA_NORM) || !cuda_enabled(queue, CUDA_FEW) || !has_kernel(a.linear.format) ||
         slab_takes(queue, a.linear.slab, a.linear.format) || !normed_fits(&a.norm, &a.linear)) {
         ops_norm_linear_in_turn(&cuda_ops, queue, args);
         return;

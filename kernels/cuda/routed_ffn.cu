@@ -108,14 +108,14 @@ static bool router_launch(struct queue *queue, const struct routed_ffn_args *arg
     struct routed_ffn_args a = *args;
     struct linear_args *linear = &a.logits.linear;
     dim3 grid;
-    if (linear->format != FORMAT_BF16 || linear->rows > TILE_FEW || !context->tickets || !cuda_does(queue, CUDA_LOGITS) ||
-        !cuda_does(queue, CUDA_FEW) || slab_takes(queue, linear->slab, linear->format))
+    if (linear->format != FORMAT_BF16 || linear->rows > TILE_FEW || !context->tickets || !cuda_enabled(queue, CUDA_LOGITS) ||
+        !cuda_enabled(queue, CUDA_FEW) || slab_takes(queue, linear->slab, linear->format))
         return false;
     struct tile_cut cut = product_cut(context, linear, &grid);
     if (!cut.parts && !product_leaves_parts(context, linear, grid.x, &cut))
         return false;
     cut.tickets = nullptr;
-    if (a.logits.norm.rows && (!cuda_does(queue, CUDA_NORM) || !normed_fits(&a.logits.norm, linear))) {
+    if (a.logits.norm.rows && (!cuda_enabled(queue, CUDA_NORM) || !normed_fits(&a.logits.norm, linear))) {
         cuda_norm(queue, &a.logits.norm);
         a.logits.norm.rows = 0;
     }
@@ -136,7 +136,7 @@ void cuda_routed_ffn(struct queue *queue, const struct routed_ffn_args *a)
     const bool slab = slab_takes(queue, a->ffn.slab, a->ffn.format) && slab_takes(queue, a->ffn.slab, a->ffn.down_format);
     if (a->ffn.rows < 1)
         return;
-    if (slab || shared > ROUTE_SHARED_MAX || (blocks > 1 && !context->tickets) || !cuda_does(queue, CUDA_ROUTE)) {
+    if (slab || shared > ROUTE_SHARED_MAX || (blocks > 1 && !context->tickets) || !cuda_enabled(queue, CUDA_ROUTE)) {
         ops_routed_ffn_in_turn(&cuda_ops, queue, a);
         return;
     }
