@@ -29,7 +29,7 @@ struct overlap_watch {
 };
 
 /* An iteration in progress. */
-struct underway {
+struct started_iteration {
     struct decode_iteration iteration;
     struct forward forward;
     double draft_s, verify_s;
@@ -47,7 +47,7 @@ struct decoder {
     struct decoder_setup setup;
     struct decode_sink sink;            /* of this text */
     struct batch batch;                 /* forward of the current iteration */
-    struct underway step;
+    struct started_iteration step;
     struct sampler *sampler;
     struct acceptance *acceptance;
     struct drafters drafters;

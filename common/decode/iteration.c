@@ -369,8 +369,8 @@ void decoder_start(struct decoder *decoder, struct decode_iteration *iteration)
 /* Runs the steps before the forward. */
 static int draft(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
-    struct underway *step = &decoder->step;
-    *step = (struct underway){0};
+    struct started_iteration *step = &decoder->step;
+    *step = (struct started_iteration){0};
     decoder_start(decoder, &step->iteration);
     step->iteration.steps = &decoder->steps;
     const double start = clock_seconds();
@@ -422,7 +422,7 @@ static void note_cache(struct decode_iteration *iteration, const struct cache *c
 /* Runs the steps after the forward. The clocks of all texts are stopped while a watch measures. */
 static int finish_iteration(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
-    struct underway *step = &decoder->step;
+    struct started_iteration *step = &decoder->step;
     struct decode_iteration *iteration = &step->iteration;
     struct decode_iter *record = &iteration->record;
     const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
@@ -478,7 +478,7 @@ static int forward(struct step_texts *texts, int first, int count, struct err *e
     const double seconds = clock_seconds() - start;
     const struct store_facts stored = take_counts(texts);
     for (int i = 0, row = 0; i < count; row += batch[i++].rows) {
-        struct underway *step = &decoder[i]->step;
+        struct started_iteration *step = &decoder[i]->step;
         const struct store_facts share = store_facts_share(&stored, row, batch[i].rows, rows);
         store_facts_add(&step->iteration.stored, &share);
         step->forward = out[i];

@@ -6,7 +6,7 @@
 
 /* An array to download: [layers][rows][width] on the device and as it arrives; [rows][layers][width] at `out`. Elements have
  * 4 bytes. */
-struct fetched {
+struct download {
     struct buffer from;
     int layers, width;
     void *out;
@@ -16,15 +16,15 @@ struct fetched {
     bool every_layer;            /* the array has all layers, not only MoE layers */
 };
 
-enum { FETCHED_MAX = 5 };
+enum { DOWNLOADS_MAX = 5 };
 
-static size_t fetched_bytes(const struct fetched *array, int rows)
+static size_t download_bytes(const struct download *array, int rows)
 {
     return (size_t)array->layers * (size_t)rows * (size_t)array->width * 4;
 }
 
 /* Returns the layer that follows layer n in an array. */
-static int next_layer(const struct pass *pass, const struct fetched *array, int n)
+static int next_layer(const struct pass *pass, const struct download *array, int n)
 {
     do
         n++;
@@ -34,7 +34,7 @@ static int next_layer(const struct pass *pass, const struct fetched *array, int 
 
 /* Transposes a downloaded array. Rows that resume at a later layer have no elements for earlier layers; these are copied
  * from their stopped nodes. */
-static void turn(const struct pass *pass, const struct fetched *array, const char *landed)
+static void transpose_array(const struct pass *pass, const struct download *array, const char *landed)
 {
     const size_t row_bytes = (size_t)array->width * 4, layers = (size_t)array->layers, rows = (size_t)pass->rows;
     for (size_t layer = 0, n = (size_t)next_layer(pass, array, -1); layer < layers; layer++) {
@@ -67,7 +67,7 @@ static int reserve_landing(struct engine *engine, size_t bytes, struct err *err)
 
 /* Downloads the logits, or the answers that replace them, and the arrays, with a single wait for all copies. Logits stay
  * where they are downloaded to. */
-static int fetch(const struct pass *pass, const struct fetched *array, int count, struct err *err)
+static int fetch(const struct pass *pass, const struct download *array, int count, struct err *err)
 {
     struct engine *engine = pass->engine;
     const struct batch *batch = pass->batch;
@@ -77,22 +77,22 @@ static int fetch(const struct pass *pass, const struct fetched *array, int count
     for (int i = 0; i < answers; i++)
         first += (size_t)answer[i].bytes;
     for (int i = 0; i < count; i++)
-        bytes += fetched_bytes(&array[i], batch->rows);
+        bytes += download_bytes(&array[i], batch->rows);
     if (answers < 0 || reserve_landing(engine, first + bytes, err))
         return -1;
     char *at = (char *)(uintptr_t)engine->landing.address;
     for (int i = 0; i < answers; at += answer[i++].bytes)
         queue_download(engine->device, at, answer[i], (size_t)answer[i].bytes);
     for (int i = 0; i < count; i++) {
-        queue_download(engine->device, at, array[i].from, fetched_bytes(&array[i], batch->rows));
-        at += fetched_bytes(&array[i], batch->rows);
+        queue_download(engine->device, at, array[i].from, download_bytes(&array[i], batch->rows));
+        at += download_bytes(&array[i], batch->rows);
     }
     if (queue_wait(engine->device, err))
         return -1;
     at = (char *)(uintptr_t)engine->landing.address + first;
     for (int i = 0; i < count; i++) {
-        turn(pass, &array[i], at);
-        at += fetched_bytes(&array[i], batch->rows);
+        transpose_array(pass, &array[i], at);
+        at += download_bytes(&array[i], batch->rows);
     }
     return 0;
 }
@@ -332,22 +332,22 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
         .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = moe, .experts = shape->router.experts,
         .top_k = top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
     };
-    struct fetched array[FETCHED_MAX];
+    struct download array[DOWNLOADS_MAX];
     int count = 0;
     if (batch->want_hidden && alloc_hidden(engine, err))
         return -1;
     if (moe) {
-        array[count++] = (struct fetched){engine->expert, moe, top_k, engine->out_expert, stopped ? stopped->expert : NULL, -1,
-                                          false};
-        array[count++] = (struct fetched){engine->weight, moe, top_k, engine->out_weight, stopped ? stopped->weight : NULL, 0,
-                                          false};
-        array[count++] = (struct fetched){engine->wanted, moe, top_k, engine->out_wanted, stopped ? stopped->wanted : NULL, -1,
-                                          false};
+        array[count++] = (struct download){engine->expert, moe, top_k, engine->out_expert, stopped ? stopped->expert : NULL, -1,
+                                           false};
+        array[count++] = (struct download){engine->weight, moe, top_k, engine->out_weight, stopped ? stopped->weight : NULL, 0,
+                                           false};
+        array[count++] = (struct download){engine->wanted, moe, top_k, engine->out_wanted, stopped ? stopped->wanted : NULL, -1,
+                                           false};
     }
     if (moe && batch->want_scores)
-        array[count++] = (struct fetched){engine->score, moe, hparams_choices(shape), engine->out_score, NULL, 0, false};
+        array[count++] = (struct download){engine->score, moe, hparams_choices(shape), engine->out_score, NULL, 0, false};
     if (batch->want_hidden)
-        array[count++] = (struct fetched){engine->hidden, shape->layers, shape->hidden, engine->out_hidden, NULL, 0, true};
+        array[count++] = (struct download){engine->hidden, shape->layers, shape->hidden, engine->out_hidden, NULL, 0, true};
     if (fetch(pass, array, count, err))
         return -1;
     if (moe && batch->want_scores)

@@ -19,7 +19,7 @@ static struct buffer after_heads(const struct layer *layer, struct buffer all, c
     return buffer_part(all, offset, all.bytes - offset);
 }
 
-static void turn(const struct layer *layer, struct buffer x, int heads, int stride)
+static void rotate(const struct layer *layer, struct buffer x, int heads, int stride)
 {
     const struct workspace *space = layer->space;
     space->ops->rope(space->queue, &(struct rope_args){
@@ -43,8 +43,8 @@ void indexer_keys(const struct layer *layer)
         .in = space->index_k, .weight = weights->index_k_norm, .bias = weights->index_k_norm_bias, .out = space->index_k,
         .epsilon = 1e-6f, .center = true, .rows = layer->rows->rows, .parts = 1, .width = dim, .in_stride = stride,
         .out_stride = stride});
-    turn(layer, space->index_q, shape->index.heads, width);
-    turn(layer, space->index_k, 1, stride);
+    rotate(layer, space->index_q, shape->index.heads, width);
+    rotate(layer, space->index_k, 1, stride);
     const struct matrix *weight = &weights->index_weight;
     space->ops->linear(space->queue, &(struct linear_args){
         .in = space->normed, .weight = weight->data, .out = space->index_weight, .operand = space->operand,

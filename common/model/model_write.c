@@ -88,7 +88,7 @@ struct slot {
 
 /* Members make blocks in canonical order and write them in that order, one at a time, while other members make the next
  * ones. Everything except making and writing a block happens under the lock. */
-struct filling {
+struct block_writing {
     struct model_writer *writer;
     const struct block_maker *maker;
     struct progress *bar;
@@ -104,7 +104,7 @@ struct filling {
     struct err err;
 };
 
-static void slot_empty(struct filling *f, struct slot *slot)
+static void slot_empty(struct block_writing *f, struct slot *slot)
 {
     mem_free(&slot->job.packed);
     f->held -= slot->room;
@@ -112,7 +112,7 @@ static void slot_empty(struct filling *f, struct slot *slot)
 }
 
 /* Returns a free slot with capacity for `bytes`, or one that can grow to it within the memory limit; NULL: none at present. */
-static struct slot *slot_find(struct filling *f, size_t bytes)
+static struct slot *slot_find(struct block_writing *f, size_t bytes)
 {
     struct slot *any = NULL;
     for (int i = 0; i < f->slot_count; i++) {
@@ -133,7 +133,7 @@ static struct slot *slot_find(struct filling *f, size_t bytes)
 }
 
 /* Makes the next block in canonical order; returns false if there is no next block, or no memory for it yet. */
-static bool fill_make(struct filling *f, int member)
+static bool fill_make(struct block_writing *f, int member)
 {
     const struct layout *layout = &f->writer->layout;
     const struct tensor *t = &layout->tensors[f->tensor];
@@ -158,7 +158,7 @@ static bool fill_make(struct filling *f, int member)
 }
 
 /* Writes the next block in order; returns false if it is not made yet, or if another member is writing. */
-static bool fill_write(struct filling *f)
+static bool fill_write(struct block_writing *f)
 {
     struct slot *slot = NULL;
     for (int i = 0; i < f->slot_count && !f->busy; i++)
@@ -187,7 +187,7 @@ static bool fill_write(struct filling *f)
 
 static void fill_step(void *argument, int member, int members)
 {
-    struct filling *f = argument;
+    struct block_writing *f = argument;
     (void)members;
     pthread_mutex_lock(&f->lock);
     while (!f->failed && f->writing < f->blocks)
@@ -202,7 +202,7 @@ int model_writer_fill(struct model_writer *writer, const struct block_maker *mak
                       struct progress *bar,
                       struct sha256 *source, struct err *err)
 {
-    struct filling f = {.writer = writer, .maker = maker, .bar = bar, .slot_count = 2 * thread_pool_size(pool)};
+    struct block_writing f = {.writer = writer, .maker = maker, .bar = bar, .slot_count = 2 * thread_pool_size(pool)};
     int rc = -1;
     if (sha256_stream_new(&f.source, err) || !(f.slots = mem_alloc((size_t)f.slot_count, sizeof *f.slots, err)))
         goto done;

@@ -34,22 +34,22 @@ struct block {
 static size_t block_count(size_t floats) { return (floats + OPTIMISER_BLOCK - 1) / OPTIMISER_BLOCK; }
 
 /* The floats that this process updates, and their gradients. */
-struct own {
+struct own_range {
     size_t begin, end;
     struct buffer gradient;
 };
 
-static struct buffer floats_of(struct buffer whole, const struct own *own)
+static struct buffer floats_of(struct buffer whole, const struct own_range *own)
 {
     return buffer_part(whole, own->begin * sizeof(float), (own->end - own->begin) * sizeof(float));
 }
 
 /* Returns this process's floats. With pieces, the summed gradients are in the piece's host memory and are uploaded if
  * necessary. */
-static struct own own_of(const struct weights *w, const struct gradient_piece *piece)
+static struct own_range own_of(const struct weights *w, const struct gradient_piece *piece)
 {
     const int rank = piece->ranks ? ranks_rank(piece->ranks) : 0;
-    struct own own = {piece->ranks ? piece->cut[rank] : 0, piece->ranks ? piece->cut[rank + 1] : w->floats, {0, 0}};
+    struct own_range own = {piece->ranks ? piece->cut[rank] : 0, piece->ranks ? piece->cut[rank + 1] : w->floats, {0, 0}};
     const size_t bytes = (own.end - own.begin) * sizeof(float);
     own.gradient = floats_of(w->at[WEIGHTS_GRADIENT], &own);
     if (piece->gradient && device_info(w->device)->host_memory)
@@ -76,8 +76,8 @@ static int share_units(const struct gradient_piece *piece, void *data, size_t un
 }
 
 /* Measures this process's blocks. */
-static int measure_own(const struct optimiser_settings *s, const struct weights *w, const struct own *own, struct block *block,
-                       struct err *err)
+static int measure_own(const struct optimiser_settings *s, const struct weights *w, const struct own_range *own,
+                       struct block *block, struct err *err)
 {
     const size_t count = block_count(own->end - own->begin);
     double *squares = mem_alloc(count, sizeof *squares, err);
@@ -100,7 +100,7 @@ static int measure_own(const struct optimiser_settings *s, const struct weights 
 
 /* Computes the norm of all gradients and counts the elements outside the bound. */
 static int measure(const struct optimiser_settings *s, const struct weights *w, const struct gradient_piece *piece,
-                   const struct own *own, struct optimiser_report *report, struct err *err)
+                   const struct own_range *own, struct optimiser_report *report, struct err *err)
 {
     const size_t blocks = block_count(w->floats);
     struct block *block = mem_alloc(blocks, sizeof *block, err);
@@ -121,7 +121,7 @@ static int measure(const struct optimiser_settings *s, const struct weights *w, 
 }
 
 /* Sends each process's new weights to all. */
-static int share_weights(struct weights *w, const struct gradient_piece *piece, const struct own *own, struct err *err)
+static int share_weights(struct weights *w, const struct gradient_piece *piece, const struct own_range *own, struct err *err)
 {
     if (!piece->ranks || ranks_size(piece->ranks) == 1)
         return 0;
@@ -132,7 +132,7 @@ static int share_weights(struct weights *w, const struct gradient_piece *piece, 
 int optimiser_step_piece(const struct optimiser_settings *s, struct weights *w, int64_t step,
                          const struct gradient_piece *piece, struct optimiser_report *out, struct err *err)
 {
-    const struct own own = own_of(w, piece);
+    const struct own_range own = own_of(w, piece);
     struct optimiser_report report = {.rate = optimiser_rate(s, step)};
     double factor = 1;
     if (measure(s, w, piece, &own, &report, err))

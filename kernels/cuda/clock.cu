@@ -2,7 +2,7 @@
  * because drivers that reject repeat.cu accept this one. */
 #include "kernels/cuda/cuda.h"
 
-struct timed {
+struct timed_put {
     struct cuda_context *context;
     void (*put)(void *);
     void *put_context;
@@ -14,7 +14,7 @@ __global__ void stamp_kernel(uint64_t *stamp)
     *stamp = device_clock();
 }
 
-static void put_timed(const struct timed *timed)
+static void put_timed(const struct timed_put *timed)
 {
     dev_stream stream = timed->context->stream;
     LAUNCH(stamp_kernel, dim3(1), dim3(1), 0, stream, timed->stamp);
@@ -22,7 +22,7 @@ static void put_timed(const struct timed *timed)
     LAUNCH(stamp_kernel, dim3(1), dim3(1), 0, stream, timed->stamp + 1);
 }
 
-static int run_timed(const struct timed *timed)
+static int run_timed(const struct timed_put *timed)
 {
     dev_graph graph = nullptr;
     dev_runnable runnable = nullptr;
@@ -56,7 +56,7 @@ int cuda_time(struct cuda_context *context, void (*put)(void *), void *put_conte
         error = dev_alloc(&stamps, sizeof at);
     if (error)
         return error;
-    const struct timed timed = {context, put, put_context, static_cast<uint64_t *>(stamps)};
+    const struct timed_put timed = {context, put, put_context, static_cast<uint64_t *>(stamps)};
     error = run_timed(&timed);
     if (!error)
         error = dev_download(at, stamps, sizeof at, context->stream);

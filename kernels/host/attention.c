@@ -70,7 +70,7 @@ void host_learn_rotate_back(struct queue *queue, const struct learn_rotate_args 
 /* Query rows that are processed together: their scores are one product, with the keys up to the last of these rows. */
 enum { QUERIES = 128 };
 
-struct attending {
+struct attention_call {
     const struct learn_attention_args *args;
     const int32_t *offset;
     float *scratch;             /* [members][2][QUERIES][longest] scores, and their gradients */
@@ -79,7 +79,7 @@ struct attending {
 
 /* One head and up to QUERIES query rows of a text. */
 struct part {
-    const struct attending *a;
+    const struct attention_call *a;
     int head, text, first, rows, keys;      /* first: row in the text; keys: number of keys up to the last query */
     float *score, *change, *own, *own_change;
 };
@@ -229,7 +229,7 @@ static void attend_back(const struct part *p)
 }
 
 /* Processes all heads of a text that share a key head, in a fixed order, because they add to the same gradient. */
-static void run_group(const struct attending *a, size_t item, int member, void (*run)(const struct part *))
+static void run_group(const struct attention_call *a, size_t item, int member, void (*run)(const struct part *))
 {
     const struct learn_attention_args *s = a->args;
     const int group = s->heads / s->kv_heads, kv = (int)(item % (size_t)s->kv_heads);
@@ -265,8 +265,8 @@ size_t host_learn_attention_scratch(struct queue *queue, const struct learn_atte
 static void run_attention(struct queue *queue, const struct learn_attention_args *a, host_item *run)
 {
     float *scratch = host_at(a->scratch);
-    const struct attending attending = {a, host_at(a->offset), scratch, scratch + members_floats(queue, (size_t)a->longest)};
-    host_each(queue, (size_t)a->texts * (size_t)a->kv_heads, run, &attending);
+    const struct attention_call call = {a, host_at(a->offset), scratch, scratch + members_floats(queue, (size_t)a->longest)};
+    host_each(queue, (size_t)a->texts * (size_t)a->kv_heads, run, &call);
 }
 
 void host_learn_attention(struct queue *queue, const struct learn_attention_args *a) { run_attention(queue, a, attend_group); }

@@ -37,17 +37,17 @@ void ref_learn_rotate_back(struct queue *queue, const struct learn_rotate_args *
 
 /* ---- attention ---- */
 
-struct attending {
+struct attention_call {
     const struct learn_attention_args *args;
     const float *qkv[LEARN_STEPS_MAX];
     float *to[LEARN_STEPS_MAX];
     const int32_t *offset;
 };
 
-static struct attending resolve(struct queue *queue, const struct learn_attention_args *a, bool back)
+static struct attention_call resolve(struct queue *queue, const struct learn_attention_args *a, bool back)
 {
     const int64_t count = (int64_t)a->rows * (a->heads + 2 * a->kv_heads) * a->head_dim;
-    struct attending at = {.args = a, .offset = ref_integers(queue, a->offset, a->texts + 1)};
+    struct attention_call at = {.args = a, .offset = ref_integers(queue, a->offset, a->texts + 1)};
     for (int step = 0; step <= a->steps; step++) {
         at.qkv[step] = ref_floats(queue, a->qkv[step], count);
         at.to[step] = back ? ref_floats(queue, a->gradient_to[step], count) : NULL;
@@ -86,7 +86,7 @@ static struct key key_of(int64_t begin, int64_t row, int64_t n)
     return begin + n <= row ? (struct key){0, begin + n} : (struct key){(int)(begin + n - row), row};
 }
 
-static double score_of(const struct attending *at, int64_t row, int head, struct key key)
+static double score_of(const struct attention_call *at, int64_t row, int head, struct key key)
 {
     const struct learn_attention_args *a = at->args;
     return (double)a->scale * dot(at->qkv[a->steps] + place(a, row, head, Q), at->qkv[key.step] + place(a, key.row, head, K),
@@ -99,7 +99,7 @@ size_t ref_learn_attention_scratch(struct queue *queue, const struct learn_atten
     return 0;
 }
 
-static void attend(const struct attending *at, int64_t begin, int64_t row, int head, float *out, float *log_sum)
+static void attend(const struct attention_call *at, int64_t begin, int64_t row, int head, float *out, float *log_sum)
 {
     const struct learn_attention_args *a = at->args;
     const int64_t keys = keys_of(a, begin, row);
@@ -122,7 +122,7 @@ static void attend(const struct attending *at, int64_t begin, int64_t row, int h
 
 void ref_learn_attention(struct queue *queue, const struct learn_attention_args *a)
 {
-    const struct attending at = resolve(queue, a, false);
+    const struct attention_call at = resolve(queue, a, false);
     float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->heads * a->head_dim);
     float *log_sum = ref_floats(queue, a->log_sum, (int64_t)a->heads * a->rows);
     for (int text = 0; text < a->texts; text++)
@@ -133,7 +133,7 @@ void ref_learn_attention(struct queue *queue, const struct learn_attention_args 
 }
 
 /* Adds gradients: dv += p g; ds = scale p (g v - g out); dq += ds k; dk += ds q. */
-static void attend_back(const struct attending *at, int64_t begin, int64_t row, int head, const float *out, const float *g,
+static void attend_back(const struct attention_call *at, int64_t begin, int64_t row, int head, const float *out, const float *g,
                         double log_sum)
 {
     const struct learn_attention_args *a = at->args;
@@ -154,7 +154,7 @@ static void attend_back(const struct attending *at, int64_t begin, int64_t row, 
 
 void ref_learn_attention_back(struct queue *queue, const struct learn_attention_args *a)
 {
-    const struct attending at = resolve(queue, a, true);
+    const struct attention_call at = resolve(queue, a, true);
     const int64_t count = (int64_t)a->rows * a->heads * a->head_dim;
     const float *out = ref_floats(queue, a->out, count), *gradient = ref_floats(queue, a->gradient, count);
     const float *log_sum = ref_floats(queue, a->log_sum, (int64_t)a->heads * a->rows);
