@@ -192,7 +192,8 @@ static int read_stream(struct measurements *all, const char *path, struct err *e
     struct reader *in = NULL;
     struct stat status;
     if (!stat(path, &status) && !status.st_size)
-        return err_set(err, ERR_INPUT, "wrote no stream, so it is not moe-bench; name one, or the folder it was built in");
+        return err_set(err, ERR_INPUT,
+                       "wrote no stream, so it is not moe-bench; give the path of a moe-bench program or of its build folder");
     int rc = reader_open(&in, path, STREAM_BENCH, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
     reader_close(&in);
     return rc;

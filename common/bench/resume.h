@@ -20,7 +20,7 @@ struct resume;
 int resume_open(struct resume **out, const char *path, struct err *err);
 
 int resume_samples(const struct resume *resume);            /* complete samples not copied yet; 0 for NULL */
-bool resume_whole(const struct resume *resume);             /* returns whether that run was not interrupted; false for NULL */
+bool resume_whole(const struct resume *resume);             /* returns whether the earlier run was completed; false for NULL */
 const char *resume_path(const struct resume *resume);
 
 /* Compares the stream's settings and machine with this run's. plan: resume_plan_part, then bench_describe_setting of

@@ -45,7 +45,7 @@ static int pins_open(struct cache_policy **out, struct spec *spec, const struct 
     if (rank && !setup->ranked)
         return err_set(err, ERR_INPUT, "static: rank: rankings are supported only while a model decodes");
     if (!setup->pinned)
-        return err_set(err, ERR_INPUT, "static: it pins the experts of a rank stream or a hot set; give one");
+        return err_set(err, ERR_INPUT, "static: needs experts to pin; give a rank stream or a hot set");
     struct pins *p = mem_alloc(1, sizeof *p, err);
     if (!p)
         return -1;

@@ -91,7 +91,7 @@ int checkpoint_open_archive(struct checkpoint *checkpoint, int fd, const char *b
  * size must be exactly what these tensors need. */
 int checkpoint_read_header(struct checkpoint *checkpoint, int file, struct err *err);
 
-/* Returns which text is the index of weight files. */
+/* Returns the kind of the checkpoint's index file: TEXT_INDEX for safetensors, TEXT_TORCH_INDEX for torch files. */
 enum source_text checkpoint_index(const struct checkpoint *checkpoint);
 
 /* Lists the file names in the index, each once. A name with a slash is an error, because it could point outside the folder.

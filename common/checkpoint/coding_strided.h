@@ -9,7 +9,8 @@
  * matrix as above are an error. The tensor owns what is allocated. */
 int strided_tensor(struct source_tensor *tensor, const int64_t *strides, struct err *err);
 
-/* Sets the strided coding for the tensor's dtype_name. */
+/* Sets the tensor's coding from its dtype_name: strided after strided_tensor, plain for a contiguous tensor, unchanged for an
+ * unknown dtype. */
 void strided_dtype(struct source_tensor *tensor);
 
 #endif

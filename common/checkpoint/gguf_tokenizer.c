@@ -164,7 +164,7 @@ static int check_size(const struct text *out, enum source_text which, struct err
 {
     if (out->length <= source_text_kinds[which].limit)
         return 0;
-    return err_set(err, ERR_INPUT, "the tokenizer has more than the %zu bytes that one may have",
+    return err_set(err, ERR_INPUT, "the tokenizer is larger than the limit of %zu bytes",
                    source_text_kinds[which].limit);
 }
 

@@ -39,7 +39,7 @@ struct unpickling {
 
 static int damaged(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INPUT, "%s; the file is damaged or not one of weights", what);
+    return err_set(err, ERR_INPUT, "%s; the file is damaged or not a file of weights", what);
 }
 
 /* ---- values ---- */

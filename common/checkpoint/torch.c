@@ -34,7 +34,7 @@ struct reader {
 
 static int damaged(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INPUT, "%s; the file is damaged or not one of weights", what);
+    return err_set(err, ERR_INPUT, "%s; the file is damaged or not a file of weights", what);
 }
 
 const char *const torch_names[TORCH_NAMES] = {TORCH_NAME, "medusa_lm_head.pt", "hydra_lm_head.pt"};

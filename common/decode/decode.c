@@ -203,7 +203,8 @@ static int check_riders(struct decoder *decoder, struct err *err)
         return err_set(err, ERR_INPUT, "--draft: drafts of up to %d tokens and %d rows of drafters' own, but a forward has at "
                        "most %d; choose a smaller tree", decoder->nodes, decoder->riders, engine->max_logit_rows);
     if (budget && budget->verifies && budget->plan.ranking != PLAN_STATIC)
-        return err_set(err, ERR_INPUT, "--budget: experts would be chosen for rows that a drafter adds for itself, too; rank "
+        return err_set(err, ERR_INPUT,
+                       "--budget: this ranking would also count rows that a drafter adds to verifications; rank "
                        "by a rank stream, or leave that drafter out");
     if (decoder->setup.settings->reconstruction)
         return err_set(err, ERR_INPUT, "--reconstruction: would count rows that a drafter adds for itself; leave one of the "

@@ -117,7 +117,8 @@ static int find_text(const struct source *source, const int32_t *prompt, int cou
             *out = text;
     }
     if (source->recording && !*out)
-        return err_set(err, ERR_INPUT, "%s: has no answer of two tokens to this prompt; decode the prompts that were recorded",
+        return err_set(err, ERR_INPUT,
+                       "%s: has no recorded answer of at least two tokens to this prompt; decode the recorded prompts",
                        source->path);
     return 0;
 }

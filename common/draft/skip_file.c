@@ -106,8 +106,9 @@ static int check_model(const json_t *map, const struct model_identity *model, st
         return err_set(err, ERR_INPUT, "it is for other weights, %s, not for those of %s; make one with moe-profile skip", name,
                        model->name);
     if (!same_digest(tokenizer, &model->tokenizer))
-        return err_set(err, ERR_INPUT, "it is for %s with another tokenizer than this %s has; make one with moe-profile skip",
-                       name, model->name);
+        return err_set(err, ERR_INPUT,
+                       "it was made for %s with another tokenizer than that of this %s; make one with moe-profile skip", name,
+                       model->name);
     return 0;
 }
 

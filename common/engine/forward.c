@@ -400,7 +400,8 @@ static int check_part(const struct pass *pass, struct err *err)
     for (int i = 0; features && i < features->count; i++)
         if (features->layer[i] < 0 || features->layer[i] > shape->layers ||
             (features->layer[i] >= pass_layers(pass) && pass_layers(pass) < shape->layers))
-            return err_set(err, ERR_INPUT, "features of layer %d: this forward has %d", features->layer[i], pass_layers(pass));
+            return err_set(err, ERR_INPUT, "features of layer %d are requested, but this forward has %d layers",
+                           features->layer[i], pass_layers(pass));
     return 0;
 }
 

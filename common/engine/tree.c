@@ -57,7 +57,7 @@ static bool find_stopped(struct pass *pass)
     return found > 0;
 }
 
-/* Returns whether the rows that do not resume fit after the pending nodes. */
+/* Returns whether the KV cache has room, after the pending nodes, for the rows that do not resume. */
 static bool fits_after(const struct pass *pass)
 {
     const struct sequence *sequence = pass->sequence;

@@ -34,7 +34,7 @@ struct profile;
 /* Opens a profile. With a model without experts only logits and hidden states can be recorded; anything else is an error. */
 int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err);
 
-/* Checks all prompts, as far as their input can be read twice, and the memory of concurrent texts. */
+/* Checks all prompts whose input can be read twice, and that the concurrent texts fit into memory. */
 int profile_check(struct profile *profile, struct prompts *prompts, struct err *err);
 
 /* Runs all prompts. *ended: a stop was requested before the last token of the last prompt. */

@@ -277,7 +277,8 @@ static int check_limits(const struct hparams *s, struct err *err)
             check_real("limit of shared experts", (double)layer->shared_limit, 0, 1e30, err))
             return err_at(err, "layer %d", i);
         if ((layer->expert_limit > 0 || layer->shared_limit > 0) && (s->glu_limit > 0 || s->glu_alpha > 0))
-            return err_set(err, ERR_INPUT, "layer %d has limits of its own, beside those of all layers", i);
+            return err_set(err, ERR_INPUT,
+                           "layer %d has activation limits of its own, which cannot be combined with limits of all layers", i);
         limited |= layer->expert_limit > 0 || layer->shared_limit > 0;
     }
     return limited && s->glu != GLU_SILU ? err_set(err, ERR_INPUT, "units with a limit are supported with silu only") : 0;

@@ -43,7 +43,7 @@ struct prompt_lines {
     int items;                          /* number of items of the list so far */
     int depth;                          /* open brackets within the current item */
     bool quoted, escaped;               /* quoted: within a string of the item; escaped: after a backslash in the string */
-    int64_t row;                        /* newlines before the next character, in a list and before the first line */
+    int64_t row;                        /* newlines read so far; counted only before the first line and within a list */
     struct text line;
     char chunk[CHUNK_BYTES];
     size_t begin, end;                  /* range of the unread bytes in chunk */

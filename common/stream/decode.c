@@ -313,7 +313,7 @@ static int check_shared(const struct decode_iter *iter, struct err *err)
         return err_set(err, ERR_INPUT, "%d texts share a forward of %d rows, %d of which are one text's", iter->shared_texts,
                        iter->shared_rows, own);
     if (!(iter->shared_us >= 0 && isfinite(iter->shared_us)))
-        return err_set(err, ERR_INPUT, "a shared forward takes %g microseconds", iter->shared_us);
+        return err_set(err, ERR_INPUT, "the time of a shared forward must be finite and >= 0 us, not %g", iter->shared_us);
     return 0;
 }
 

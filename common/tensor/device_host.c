@@ -80,7 +80,7 @@ static void read_part(void *argument, int member, int members)
 }
 
 /* Returns the best of readers with 1, 2 and 4 streams per thread, alternated until the time is over. A single kind of reader
- * can be up to 7 % slower, which would flatter what is compared with it. */
+ * can be up to 7 % slower, a bandwidth too low would make the measured programs look better than they are. */
 static double best_reader(const struct host_device *host, const void *data, size_t bytes, double seconds, struct err *err)
 {
     size_t members = (size_t)thread_pool_size(host->pool);

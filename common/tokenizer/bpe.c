@@ -98,7 +98,7 @@ int bpe_index(struct bpe *bpe, struct err *err)
         const char *content = bpe->strings.data + entry->offset;
         int64_t slot = bpe_slot(bpe, content, entry->bytes);
         if (slot < 0)
-            return err_set(err, ERR_INPUT, "too many tokens have the same hash; the vocabulary was made for that");
+            return err_set(err, ERR_INPUT, "too many tokens have the same hash; the vocabulary was crafted to collide");
         if (bpe->slots[slot] >= 0)
             return err_set(err, ERR_INPUT, "token \"%.40s\" has two ids, %d and %d", content, (int)bpe->slots[slot], id);
         bpe->slots[slot] = id;
@@ -175,7 +175,7 @@ int bpe_merge_add(struct bpe *bpe, uint32_t rank, const char *left, size_t left_
     uint64_t key = (uint64_t)(uint32_t)left_id << 32 | (uint32_t)right_id;
     struct merge_entry *entry = merge_slot(bpe, key);
     if (!entry) {
-        err_set(err, ERR_INPUT, "too many merges have the same hash; the vocabulary was made for that");
+        err_set(err, ERR_INPUT, "too many merges have the same hash; the vocabulary was crafted to collide");
         goto done;
     }
     *entry = (struct merge_entry){ .key = key, .rank = rank, .id = id };       /* the last of two equal merges counts */

@@ -371,7 +371,8 @@ static int load(struct tokenizer *t, const struct source *s, struct err *err)
 
 /* ---- tokenizer.model ---- */
 
-/* Control symbols become special added tokens; other pieces decode to their text, with spaces in place of marks. */
+/* Control symbols become special added tokens. Byte pieces decode to their byte, the unknown piece to the model's text for
+ * unknown tokens, other pieces to their text with spaces in place of U+2581. */
 static int load_pieces(struct tokenizer *t, struct err *err)
 {
     const struct sentence *s = t->sentence;

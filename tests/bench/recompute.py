@@ -192,7 +192,7 @@ def ratio_of(part, whole):
 
 
 def speed(runs):
-    """Returns tokens of the first repetition, and seconds at the median time per token."""
+    """Returns the tokens of the first repetition, and their seconds at the median time per token of all repetitions."""
     runs = sorted(runs, key=lambda s: s.repeat)
     per_token = [1e-6 * sum(s.us()) / s.emitted() for s in runs if s.emitted()]
     tokens = runs[0].emitted() if runs else 0

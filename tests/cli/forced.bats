@@ -121,7 +121,7 @@ RUNS
     moe-decode -q -m pocket.moe -n 4 --stream plain.moes -o plain.txt -p x
     refuse "routes of 6 layers, 4 of 32 experts" -m small.moe --force-routes rec.moes ids.jsonl
     refuse "record it with --record drafts" -m random.moe --force-accept plain.moes ids.jsonl
-    refuse "has no answer of two tokens to this prompt" -m pocket.moe --force-accept rec.moes -p other
+    refuse "has no recorded answer of at least two tokens to this prompt" -m pocket.moe --force-accept rec.moes -p other
     refuse "--accept: has no effect on forced text" -m pocket.moe --force-accept rec.moes --accept rejection ids.jsonl
     refuse "--budget" -m pocket.moe --force-routes rec.moes -B 4 ids.jsonl
     refuse "missing.moes" -m pocket.moe --force-routes missing.moes ids.jsonl

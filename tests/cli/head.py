@@ -280,7 +280,7 @@ class Comparison:
 # ---- what was published, and what is exported ----
 
 def tensors_with_dtypes(path):
-    """{name: (dtype, values)}; values of all dtypes are exact in those that NumPy has."""
+    """Returns {name: (dtype, values)}, with values in a NumPy dtype that represents them exactly."""
     weights = next(p for p in sorted(glob.glob(os.path.join(path, '*'))) if p.endswith(('.safetensors', '.bin', '.pt'))
                    and not p.endswith('golden.safetensors'))
     if weights.endswith('.safetensors'):

@@ -145,7 +145,7 @@ alone() {
     echo '{"tokens": [5, 6, 7]}' >> run/ids.jsonl
     run moe-decode -q -m run/random.moe --force-accept run/rec.moes run/ids.jsonl --stream run/none.moes
     [ "$status" -eq 2 ]
-    [[ $output == "moe-decode: run/ids.jsonl:"*": run/rec.moes: has no answer of two tokens to this prompt; "* ]]
+    [[ $output == "moe-decode: run/ids.jsonl:"*": run/rec.moes: has no recorded answer of at least two tokens to this prompt; "* ]]
     [ ! -e run/none.moes ] && [ ! -e run/none.moes.part ]
 }
 

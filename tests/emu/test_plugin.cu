@@ -192,7 +192,8 @@ static void put_counts(void *of)
         LAUNCH(count_kernel, dim3(2), dim3(4), 0, counted->context->stream, counted->count);
 }
 
-/* Queued operations run once, and the device's clock advances. After an error there is no time. */
+/* Queued operations run once, and the device's clock advances. After an error the call returns the error and
+ * measures nothing. */
 static void operations_are_timed_once(void **state)
 {
     (void)state;

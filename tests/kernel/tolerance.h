@@ -30,7 +30,7 @@ static const struct tolerance TOLERANCE_NORM = {0, 1e-6f};
 /* The same after subtraction of a mean, plus a bias: both may cancel. */
 static const struct tolerance TOLERANCE_LAYER_NORM = {3e-6f, 1e-6f};
 
-/* Two products and a sum of numbers below 2: half a unit each, and they may cancel. */
+/* Two products and a sum of numbers below 2: each rounds by up to half a unit, and the sum may cancel. */
 static const struct tolerance TOLERANCE_ROPE = {3e-7f, 1e-7f};
 
 /* Scores of up to a few units, rounded in f32 (1e-6 at 8), go through exp: a relative error of that size in each share; then

@@ -137,7 +137,7 @@ static inline void world_fill_drafters(struct world *w, struct world_random *r, 
         for (int i = 0; i < w->drafters; i++) {
             struct world_drafter *d = &w->drafter[i];
             double chance = by_text ? by_text[text][i] : world_chance(w, d, i, at);
-            /* part of its chance that the drafter knows (common, own); the rest is hidden */
+            /* the drafter knows the noise `common` and `own`, not the rest */
             own[i] = world_normal(r);
             double seen = sqrt(together) * common + sqrt((1 - together) * 0.5) * own[i];
             double rest = (1 - together) * 0.5, threshold = world_quantile(chance);

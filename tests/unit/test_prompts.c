@@ -113,7 +113,7 @@ static void every_form_is_read(void **state)
       "0:<|user|>\nq<|assistant|>\n|");
 }
 
-/* Reads all prompts from standard input with these bytes, from a file or through a pipe. */
+/* Reads these bytes as standard input twice, from a file and through a pipe, and compares the prompts with `expected`. */
 static void expect_input(struct fixture *f, const char *bytes, const char *expected)
 {
     for (int piped = 0; piped < 2; piped++) {
