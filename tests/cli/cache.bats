@@ -532,7 +532,7 @@ POLICIES
 --cache-policy lru r.moes|add --cached SHARE
 --cache-policy lru --cached 0.3 --iterations r.moes|its output is JSON lines; add --json
 --cache-policy lru --cached 0.3 --forecasts r.moes|leave it or --forecasts out
---cache-policy static --cached 0.3 r.moes|give one
+--cache-policy static --cached 0.3 r.moes|needs experts to pin
 --cache-policy lru --cached 0.001 r.moes|--cached 0.001: room for 0 of 192 experts is too small for one token's 4; give at least 0.021
 --cache-policy lru --cached 0.3 --host-cached 0 r.moes|--host-cached 0: room for 0 of 192 experts
 --iterations r.moes|applies to cache policies; add --cache-policy
