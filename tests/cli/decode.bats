@@ -355,7 +355,7 @@ STOPS
 -m pocket.moe -p x -d ngram -d none|none: cannot be combined with drafters
 -m pocket.moe -p x -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram|9 drafters; the maximum is 8
 -m pocket.moe -p x -d ngram -d model:file=none.moe|none.moe
--m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds for itself
+-m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds to verifications
 -m pocket.moe -p x -d ngram -d pld -B 8 --budget-phase draft|this drafter has no experts
 -m pocket.moe -p x -d ngram --policy greedy|--policy
 -m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give one of them
