@@ -173,13 +173,10 @@ static int read_share(const char *text, int64_t count, int64_t *slots, struct er
 {
     char number[32];
     double share;
-    size_t length = strlen(text) - 1;
-    if (length >= sizeof number)
-        return err_set(err, ERR_INPUT, "'%s' is not a share", text);
-    memcpy(number, text, length);
-    number[length] = '\0';
-    if (number_float(number, 0, 100, &share, err))
-        return -1;
+    const size_t length = strlen(text) - 1;
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (length >= sizeof number || number_float(number, 0, 100, &share, NULL))
+        return err_set(err, ERR_INPUT, "'%.40s' is not a share; give 0%% to 100%%", text);
     *slots = (int64_t)floor((double)count * share / 100 + 1e-9);
     return 0;
 }

@@ -592,7 +592,7 @@ DRAFTS
     done <<'LINES'
 --cache-experts 100K|--cache-experts 100K: room for 1 of 192 experts is too little, since one token requests 4 in a layer; give at least 294912 bytes
 --cache-experts 1%|room for 1 of 192 experts is too little
---cache-experts 101%|101 is not between 0 and 100
+--cache-experts 101%|'101%' is not a share; give 0% to 100%
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
 --cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lru-global, lfu, ahead, utility, utility-released and utility-real
