@@ -67,7 +67,7 @@ off() {
     beyond "$(distance $family wrong.moe)" 5e-3 || { echo "$family: $2"; return 1; }
 }
 
-@test "olmoe: clipping, weights of experts, epsilon and rope show" {
+@test "olmoe: clipping, weights of experts, epsilon and rope affect the logits" {
     off olmoe '.clip_qkv = null'
     off olmoe '.clip_qkv = 0.9'
     off olmoe '.norm_topk_prob = false'
@@ -76,7 +76,7 @@ off() {
     off olmoe '.rope_parameters.rope_theta = 20000'
 }
 
-@test "llama: the scaled rope and every number of it show" {
+@test "llama: the scaled rope and every number of it affect the logits" {
     off llama '.rope_parameters = {"rope_type": "default", "rope_theta": 10000.0}'
     off llama '.rope_parameters.factor = 4'
     off llama '.rope_parameters.low_freq_factor = 2'
@@ -85,7 +85,7 @@ off() {
     off llama '.rms_norm_eps = 1e-5'
 }
 
-@test "llama: the dynamic rope shows past the original positions" {
+@test "llama: the dynamic rope affects the logits past the original positions" {
     for change in '.rope_parameters.rope_type = "default" | .max_position_embeddings = 96' '.rope_parameters.factor = 2' \
                   '.max_position_embeddings = 44'; do
         rm -rf wrong
@@ -99,7 +99,7 @@ off() {
     done
 }
 
-@test "mistral and mixtral: the window shows" {
+@test "mistral and mixtral: the window affects the logits" {
     off mistral '.sliding_window = null'
     off mistral '.sliding_window = 12'
     off mistral '.sliding_window = 14'
@@ -109,7 +109,7 @@ off() {
     off mixtral '.rope_parameters.rope_theta = 1000000'
 }
 
-@test "qwen2 and qwen3: which layers slide shows, and the rope" {
+@test "qwen2 and qwen3: the choice of sliding layers and the rope affect the logits" {
     for family in qwen2 qwen3; do
         off $family '.use_sliding_window = false | .sliding_window = null | .layer_types = ["full_attention", "full_attention"]'
         off $family '.layer_types = ["sliding_attention", "sliding_attention"] | .max_window_layers = 0'
@@ -119,7 +119,7 @@ off() {
     off qwen3 '.rope_parameters.factor = 2'
 }
 
-@test "qwen2_moe and qwen3_moe: weights of experts show" {
+@test "qwen2_moe and qwen3_moe: weights of experts affect the logits" {
     off qwen3_moe '.norm_topk_prob = false'
     off qwen2_moe '.norm_topk_prob = true'
     off qwen3_moe '.num_experts_per_tok = 2'
@@ -136,7 +136,7 @@ same() {
     within "$(distance $family spelt.moe)" 2e-4 || { echo "$family: $2"; return 1; }
 }
 
-@test "minimax_m2 and glm4_moe_lite: rotary width, experts and their weights show" {
+@test "minimax_m2 and glm4_moe_lite: rotary width, experts and their weights affect the logits" {
     off minimax_m2 '.rope_parameters.partial_rotary_factor = 1'
     off minimax_m2 '.num_experts_per_tok = 2'
     same minimax_m2 'del(.rope_parameters) | .rope_theta = 10000 | .rotary_dim = 8 | .scoring_func = "sigmoid"'
@@ -145,7 +145,7 @@ same() {
     same glm4_moe_lite 'del(.mlp_layer_types) | .first_k_dense_replace = 1'
 }
 
-@test "deepseek_v32 and glm_moe_dsa: groups, weights and the choice of positions show" {
+@test "deepseek_v32 and glm_moe_dsa: groups, weights and the choice of positions affect the logits" {
     off deepseek_v32 '.topk_group = 4'
     off deepseek_v32 '.index_topk = 13'
     off deepseek_v32 '.index_topk = 64'
@@ -169,7 +169,7 @@ same() {
     [[ "$output" == *'layer 1: only indexed_attention is supported' ]]
 }
 
-@test "longcat_flash: experts, scales and latents show; what is not supported is named" {
+@test "longcat_flash: experts, scales and latents affect the logits; unsupported features are named" {
     off longcat_flash '.moe_topk = 3'
     off longcat_flash '.routed_scaling_factor = 1'
     off longcat_flash '.mla_scale_q_lora = false'
@@ -186,7 +186,7 @@ same() {
     done
 }
 
-@test "dots1 and ernie4_5_moe: window, groups and experts show" {
+@test "dots1 and ernie4_5_moe: window, groups and experts affect the logits" {
     off dots1 '.sliding_window = 10'
     off dots1 '.n_group = 1 | .topk_group = 1'
     off dots1 '.routed_scaling_factor = 1'
@@ -195,7 +195,7 @@ same() {
     same ernie4_5_moe 'del(.rope_parameters) | .rope_theta = 10000'
 }
 
-@test "exaone_moe, afmoe and cohere2_moe: which layers turn, windows and weights show" {
+@test "exaone_moe, afmoe and cohere2_moe: positions by layer, windows and weights affect the logits" {
     off exaone_moe '.layer_types[1] = "sliding_attention"'
     off exaone_moe '.sliding_window = 10'
     off exaone_moe '.topk_group = 4'
@@ -211,7 +211,7 @@ same() {
         .sliding_window_pattern = 2'
 }
 
-@test "mimo_v2_flash and gemma4: both kinds of layers show" {
+@test "mimo_v2_flash and gemma4: both kinds of layers affect the logits" {
     off mimo_v2_flash '.attention_value_scale = null'
     off mimo_v2_flash '.rope_parameters.sliding_attention.rope_theta = 10000'
     off mimo_v2_flash '.sliding_window = 10'
@@ -244,7 +244,7 @@ open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + values)
 END
 }
 
-@test "llama4: chunks, positions, norms and experts show; of a model of texts and images the text part is converted" {
+@test "llama4: chunks, positions, norms and experts affect the logits; of a model of texts and images the text part is converted" {
     off llama4_text '.attention_chunk_size = 12'
     off llama4_text '.layer_types[3] = "chunked_attention"'
     off llama4_text '.no_rope_layers[3] = 1'
@@ -263,7 +263,7 @@ END
     [[ "$output" == *'2 experts a token with weighted inputs; only 1 is supported'* ]]
 }
 
-@test "gemma4: of a model of texts and images the text part is converted, and a note tells" {
+@test "gemma4: of a model of texts and images the text part is converted, with a note" {
     nest gemma4_text gemma4 'name.replace("model.", "model.language_model.", 1)' model.vision_tower.a model.embed_vision.b
     run -0 moe-convert nested -o nested.moe
     [[ "$output" == *'2 tensors from model.'*' on are left out: only the text model is converted'* ]]
@@ -280,7 +280,7 @@ END
     [[ "$output" == *'layer 1 is "linear_attention"; supported are full_attention and sliding_attention; moe-convert --list'* ]]
 }
 
-@test "hunyuan_v1_moe and flex_olmo: alpha of rope, experts and their weights show" {
+@test "hunyuan_v1_moe and flex_olmo: alpha of rope, experts and their weights affect the logits" {
     off hunyuan_v1_moe '.rope_parameters.alpha = 1'
     off hunyuan_v1_moe '.moe_topk = 2'
     same hunyuan_v1_moe '.moe_topk = [3, 3] | .moe_intermediate_size = [16, 16] | .num_shared_expert = [1, 1] |
@@ -289,7 +289,7 @@ END
     off flex_olmo '.rope_parameters.rope_theta = 20000'
 }
 
-@test "qwen3_next: states, gates, norms, rotary width and experts show" {
+@test "qwen3_next: states, gates, norms, rotary width and experts affect the logits" {
     off qwen3_next '.num_experts_per_tok = 2'
     off qwen3_next '.norm_topk_prob = false'
     off qwen3_next '.rope_parameters.partial_rotary_factor = 0.5'
@@ -297,7 +297,7 @@ END
     same qwen3_next 'del(.rope_parameters, .norm_topk_prob, .linear_conv_kernel_dim) | .rope_theta = 10000'
 }
 
-@test "qwen3_next: without layer_types an interval or the weights tell which layers have a state; a contradiction is refused" {
+@test "qwen3_next: without layer_types an interval or the weights determine which layers have a state; a contradiction is refused" {
     same qwen3_next 'del(.layer_types) | .full_attention_interval = 2'
     same qwen3_next 'del(.layer_types)'
     cp -r "$GOLDEN/qwen3_next/model" told
@@ -312,7 +312,7 @@ END
     [[ "$output" == *"layer 1 has tensors of attention and of a state, as model.layers.1.linear_attn.out_proj.weight; a layer has one of the two: remove the tensors of the other" ]]
 }
 
-@test "qwen3_5_moe: nested and plain files are the same model; states, gates and rotary width show" {
+@test "qwen3_5_moe: nested and plain files are the same model; states, gates and rotary width affect the logits" {
     off qwen3_5_moe '.text_config.num_experts_per_tok = 2'
     off qwen3_5_moe '.text_config.rope_parameters.partial_rotary_factor = 0.5'
     off qwen3_5_moe '.text_config.rms_norm_eps = 1e-5'
@@ -322,7 +322,7 @@ END
     [[ "$output" == *"1 tensor from model.visual.pos_embed.weight on is left out: only the text model is converted"* ]]
 }
 
-@test "granitemoehybrid: states, positions, shared experts and factors show; other spellings mean the same" {
+@test "granitemoehybrid: states, positions, shared experts and factors affect the logits; other spellings mean the same" {
     off granitemoehybrid '.position_embedding_type = "rope"'
     off granitemoehybrid '.num_experts_per_tok = 1'
     off granitemoehybrid '.residual_multiplier = 1'
@@ -343,7 +343,7 @@ END
     [[ "$output" == *'mamba_proj_bias is true; this is not supported for granitemoehybrid' ]]
 }
 
-@test "lfm2_moe: norms, experts and their weights show; other spellings mean the same" {
+@test "lfm2_moe: norms, experts and their weights affect the logits; other spellings mean the same" {
     off lfm2_moe '.num_experts_per_tok = 1'
     off lfm2_moe '.routed_scaling_factor = 1'
     off lfm2_moe '.norm_topk_prob = false'
@@ -355,7 +355,7 @@ END
     [[ "$output" == *'conv_bias is true; this is not supported for lfm2_moe' ]]
 }
 
-@test "solar_open: experts, groups and norms show; the published keys mean the same" {
+@test "solar_open: experts, groups and norms affect the logits; the published keys mean the same" {
     off solar_open '.num_experts_per_tok = 1'
     off solar_open '.topk_group = 3'
     off solar_open '.rms_norm_eps = 1e-5'
@@ -363,7 +363,7 @@ END
         .rope_theta = 10000 | .rope_scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32}'
 }
 
-@test "kimi_linear: experts and norms show; the published keys mean the same; what is not supported is named" {
+@test "kimi_linear: experts and norms affect the logits; the published keys mean the same; unsupported features are named" {
     off kimi_linear '.num_experts_per_token = 1'
     off kimi_linear '.topk_group = 2'
     off kimi_linear '.rms_norm_eps = 1e-5'
@@ -411,7 +411,7 @@ END
     within "$(distance bailing_hybrid limited.moe)" 2e-4
 }
 
-@test "bailing_hybrid: decays, experts and norms show; other names and keys mean the same; what is not supported is named" {
+@test "bailing_hybrid: decays, experts and norms affect the logits; other names and keys mean the same; unsupported features are named" {
     local keys='del(.layer_types, .mlp_layer_types, .linear_head_dim, .linear_num_heads, .linear_conv_kernel_dim, .rope_parameters) |
         .first_k_dense_replace = 1 | .layer_group_size = 2 | .rope_theta = 10000 | .rope_scaling = null | .partial_rotary_factor = 0.5'
     off bailing_hybrid '.kda_lower_bound = -5'
@@ -446,7 +446,7 @@ del(.layer_types) | .layer_group_size = 0#it must be at least 1
 END
 }
 
-@test "jamba: experts and norms show; other keys mean the same; what is not supported is named" {
+@test "jamba: experts and norms affect the logits; other keys mean the same; unsupported features are named" {
     off jamba '.num_experts_per_tok = 1'
     off jamba '.rms_norm_eps = 1e-5'
     same jamba 'del(.mamba_d_conv, .mamba_expand, .mamba_conv_bias) | .sliding_window = null | .mamba_proj_bias = false'
@@ -466,7 +466,7 @@ END
 END
 }
 
-@test "nemotron_h: layers, experts and norms show; other spellings mean the same; what is not supported is named" {
+@test "nemotron_h: layers, experts and norms affect the logits; other spellings mean the same; unsupported features are named" {
     off nemotron_h '.num_experts_per_tok = 1'
     off nemotron_h '.topk_group = 2'
     off nemotron_h '.layer_norm_epsilon = 1e-5'
