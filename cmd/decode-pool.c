@@ -59,7 +59,7 @@ void pool_close(struct decoder_pool *pool)
 struct decoder *pool_first(const struct decoder_pool *pool) { return pool->item[0].decoder; }
 
 /* Copies the first `texts` items, which pool_open opened. */
-void pool_own(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX])
+void pool_decoders(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX])
 {
     for (int i = 0; i < pool->texts; i++)
         own[i] = pool->item[i].decoder;

@@ -29,7 +29,7 @@ void pool_close(struct decoder_pool *pool);
 struct decoder *pool_first(const struct decoder_pool *pool);
 
 /* Copies the `texts` decoders of the run's own policy. */
-void pool_own(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX]);
+void pool_decoders(const struct decoder_pool *pool, struct decoder *own[DECODERS_MAX]);
 
 /* Sets *out to an unused decoder of this policy (NULL: the run's own). The caller returns decoders with pool_return, and uses
  * at most `texts` at a time. Fails for an impossible policy, with an error that names the policy. */

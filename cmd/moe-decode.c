@@ -223,7 +223,7 @@ static int read_calibration(const struct run *run, const char *model, struct err
 {
     struct decoder *decoder[DECODERS_MAX];
     int rc = 0;
-    pool_own(&run->texts.pool, decoder);
+    pool_decoders(&run->texts.pool, decoder);
     for (int i = 0; !rc && i < run->texts.pool.texts; i++)
         rc = decoder_read_calibration(decoder[i], run->args->calibration, model, err);
     return rc;
@@ -439,7 +439,7 @@ static int write_kept_files(struct run *run, struct err *err)
     if (!decode_ranks_writes(&run->ranks))
         return 0;
     session_stream_model(run->session, &model);
-    pool_own(&run->texts.pool, decoder);
+    pool_decoders(&run->texts.pool, decoder);
     if (run->args->calibration &&
         decoders_write_calibration(decoder, run->texts.pool.texts, run->args->calibration, model.source_sha256, err))
         return err_at(err, "--calibration");

@@ -47,7 +47,7 @@ static int read_dtype(struct source_tensor *t, const json_t *entry, int *element
             memcpy(t->dtype_name, DTYPES[i].name, strlen(DTYPES[i].name) + 1);
             return 0;
         }
-    return config_refuse(entry, "dtype", err, "this is not a dtype known here");
+    return config_refuse(entry, "dtype", err, "unknown dtype");
 }
 
 static int read_range(struct source_tensor *t, const json_t *entry, struct err *err)

@@ -98,7 +98,7 @@ static bool names_key(const char *key, const char *name)
 static int first_name(const char *key) { return (int)strcspn(key, "|"); }
 
 /* Returns the value given for the key, or NULL; marks the key as known. */
-static const char *ask(struct spec *spec, const char *key)
+static const char *find_value(struct spec *spec, const char *key)
 {
     const char *value = NULL;
     if (spec->askeds < SETTINGS) {
@@ -120,7 +120,7 @@ static int at_key(const struct spec *spec, const char *key, int failed, struct e
 
 int spec_int(struct spec *spec, const char *key, int otherwise, int min, int max, int *out, struct err *err)
 {
-    const char *value = ask(spec, key);
+    const char *value = find_value(spec, key);
     if (value)
         return at_key(spec, key, number_int(value, min, max, out, err), err);
     *out = otherwise;
@@ -129,7 +129,7 @@ int spec_int(struct spec *spec, const char *key, int otherwise, int min, int max
 
 int spec_float(struct spec *spec, const char *key, double otherwise, double min, double max, double *out, struct err *err)
 {
-    const char *value = ask(spec, key);
+    const char *value = find_value(spec, key);
     if (value)
         return at_key(spec, key, number_float(value, min, max, out, err), err);
     *out = otherwise;
@@ -138,7 +138,7 @@ int spec_float(struct spec *spec, const char *key, double otherwise, double min,
 
 int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err)
 {
-    const char *value = ask(spec, key);
+    const char *value = find_value(spec, key);
     if (value)
         return at_key(spec, key, number_choice(value, choices, out, err), err);
     *out = otherwise;
@@ -147,7 +147,7 @@ int spec_choice(struct spec *spec, const char *key, int otherwise, const char *c
 
 int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err)
 {
-    const char *value = ask(spec, key);
+    const char *value = find_value(spec, key);
     if (value && !*value)
         return err_set(err, ERR_INPUT, "%s: %.*s: is empty", spec->kind, first_name(key), key);
     *out = value ? value : otherwise;

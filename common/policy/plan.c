@@ -111,8 +111,8 @@ static double bound(const struct search *search, int at, int done, double surviv
     return value;
 }
 
-/* Returns whether no plan with further tokens by the drafters from order[at] on is better than the best one so far. A simple
- * bound is tried first; the last drafter needs no other, as finding its best count is as fast. */
+/* Returns whether no extension by the drafters from order[at] on can exceed the best plan so far. Tries a simple bound first;
+ * the last drafter needs no tight bound, because searching its counts is as fast. */
 static bool ends(const struct search *search, int at, int done, double survival, double tokens, double cost)
 {
     const double value = larger(search->best.value, search->floor);

@@ -139,7 +139,7 @@ static void popular_learn(struct forecast *forecast, const struct forecast_outco
 
 /* ---- last */
 
-static void last_begin(struct forecast *forecast)
+static void last_token_begin(struct forecast *forecast)
 {
     struct counting *c = (struct counting *)forecast;
     memset(c->count, 0, c->cells * sizeof *c->count);
@@ -153,7 +153,7 @@ static void last_learn(struct forecast *forecast, const struct forecast_outcome 
         last = is_kept(outcome, t) ? t : last;
     if (last < 0)
         return;
-    last_begin(forecast);
+    last_token_begin(forecast);
     for (int layer = 0; layer < c->setup.layers; layer++)
         count_experts(experts_of(c, outcome->expert, last, layer), c->setup.top_k, c->count + (size_t)layer * c->setup.experts);
 }
@@ -286,13 +286,13 @@ static const struct forecast_class popular = {
     .open = counting_open, .expect = popular_expect, .learn = popular_learn, .free = counting_free};
 static const struct forecast_class last = {
     .name = "last", .summary = "experts that the last token of the text requested",
-    .open = counting_open, .begin = last_begin, .expect = popular_expect, .learn = last_learn, .free = counting_free};
+    .open = counting_open, .begin = last_token_begin, .expect = popular_expect, .learn = last_learn, .free = counting_free};
 static const struct forecast_class table = {
     .name = "table", .summary = "experts that each token requested so far, whenever it occurred", .reads_tokens = true,
     .open = table_open, .expect = table_expect, .learn = table_learn, .free = counting_free};
 static const struct forecast_class pairs = {
     .name = "pairs", .summary = "experts that texts requested right after tokens with the last token's experts",
-    .open = pairs_open, .begin = last_begin, .expect = pairs_expect, .learn = pairs_learn, .free = counting_free};
+    .open = pairs_open, .begin = last_token_begin, .expect = pairs_expect, .learn = pairs_learn, .free = counting_free};
 static const struct forecast_class utility = {
     .name = "utility", .summary = "MoE-SpAc's Algorithm 1 as printed", .levels = true,
     .open = utility_open, .expect = utility_expect, .learn = utility_learn, .free = counting_free};

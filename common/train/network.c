@@ -146,7 +146,7 @@ void losses_add(struct losses *sum, const struct losses *of)
 
 /* ---- what they share ---- */
 
-struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage)
+struct variable *find_pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage)
 {
     struct weight *weight = weights_find(pass->network->weights, role, WEIGHT_WHOLE, layer, stage);
     return weight ? &weight->value : NULL;
@@ -201,17 +201,17 @@ struct variable *pass_final(const struct pass *pass)
 struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps)
 {
     const struct attention *shape = &pass->network->attention;
-    struct variable *plain = op_linear(pass->tape, x, pass_weight(pass, ROLE_QKV, 0, 0), NULL);
+    struct variable *plain = op_linear(pass->tape, x, find_pass_weight(pass, ROLE_QKV, 0, 0), NULL);
     if (!(qkv[steps] = op_rotate(pass->tape, shape, pass->batch, plain, steps)))
         return NULL;
-    return op_linear(pass->tape, op_attention(pass->tape, shape, pass->batch, qkv, steps), pass_weight(pass, ROLE_OUT, 0, 0),
-                     NULL);
+    return op_linear(pass->tape, op_attention(pass->tape, shape, pass->batch, qkv, steps),
+                     find_pass_weight(pass, ROLE_OUT, 0, 0), NULL);
 }
 
 struct variable *pass_dense(const struct pass *pass, struct variable *u)
 {
     struct tape *tape = pass->tape;
-    struct variable *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
+    struct variable *y = op_norm(tape, u, find_pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
     struct variable *inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_DENSE, WEIGHT_GATE_UP, 0), NULL));
     return op_add(tape, u, op_linear(tape, inner, pass_expert(pass, ROLE_DENSE, WEIGHT_DOWN, 0), NULL));
 }

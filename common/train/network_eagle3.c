@@ -8,7 +8,7 @@ static struct variable *joined_states(const struct pass *pass)
     struct variable *parts[HEAD_STATES_MAX];
     for (int i = 0; i < head->states; i++)
         parts[i] = pass_state(pass, i);
-    return op_linear(pass->tape, op_join(pass->tape, parts, head->states), pass_weight(pass, ROLE_JOINT, -1, 0), NULL);
+    return op_linear(pass->tape, op_join(pass->tape, parts, head->states), find_pass_weight(pass, ROLE_JOINT, -1, 0), NULL);
 }
 
 /* Runs the layer of one step over h. Returns its output before the final norm. */
@@ -17,8 +17,8 @@ static struct variable *step_of(const struct pass *pass, struct variable *h, str
     struct tape *tape = pass->tape;
     const float epsilon = pass->network->shape->norm_epsilon;
     struct variable *parts[] = {
-        op_norm(tape, pass_embedding(pass, step + 1), pass_weight(pass, ROLE_EMBED_NORM, -1, 0), epsilon),
-        op_norm(tape, h, pass_weight(pass, ROLE_HIDDEN_NORM, -1, 0), epsilon)};
+        op_norm(tape, pass_embedding(pass, step + 1), find_pass_weight(pass, ROLE_EMBED_NORM, -1, 0), epsilon),
+        op_norm(tape, h, find_pass_weight(pass, ROLE_HIDDEN_NORM, -1, 0), epsilon)};
     return pass_dense(pass, op_add(tape, h, pass_attention(pass, op_join(tape, parts, 2), qkv, step)));
 }
 
@@ -38,10 +38,10 @@ int network_eagle3(const struct pass *pass)
             return -1;
         rows_weigh(pass, &rows, each);
         judged[step] = (struct judged){
-            op_norm(pass->tape, h, pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon), rows.target_row,
+            op_norm(pass->tape, h, find_pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon), rows.target_row,
             rows.weight, (float)scale, pass_sum(pass, pass_part(pass, "step", step))};
     }
-    target.output = pass_weight(pass, ROLE_HEAD, -1, 0);
+    target.output = find_pass_weight(pass, ROLE_HEAD, -1, 0);
     target.word = head->target_id;
     target.words = head->draft_vocab;
     if (loss_soft(pass->tape, &target, judged, s->steps) || pass_collect(pass))
@@ -66,9 +66,9 @@ int network_kangaroo(const struct pass *pass)
         for (int row = b->offset[text]; row < b->offset[text + 1]; row++)
             next[row] = row + 1 < b->offset[text + 1] ? row + 1 : -1;
     struct variable *a = op_select(tape, pass_state(pass, 0), next, b->rows);
-    struct variable *normed = op_norm(tape, a, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), n->shape->norm_epsilon);
+    struct variable *normed = op_norm(tape, a, find_pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), n->shape->norm_epsilon);
     struct variable *u = op_add(tape, a, pass_attention(pass, normed, qkv, 0));
-    struct variable *out = op_norm(tape, u, pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon);
+    struct variable *out = op_norm(tape, u, find_pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon);
     const struct soft_target target = pass_soft_target(pass);
     if (rows.count > 0)
         rows_weigh(pass, &rows, 1 / rows.count);

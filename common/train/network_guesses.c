@@ -9,9 +9,9 @@ static struct variable *states_of(const struct pass *pass)
     struct variable *f = pass_final(pass), *qkv[1];
     if (!pass->network->head->prefix)
         return f;
-    struct variable *normed = op_norm(tape, f, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), epsilon);
+    struct variable *normed = op_norm(tape, f, find_pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), epsilon);
     struct variable *u = op_add(tape, f, pass_attention(pass, normed, qkv, 0));
-    return op_norm(tape, pass_dense(pass, u), pass_weight(pass, ROLE_FINAL_NORM, -1, 0), epsilon);
+    return op_norm(tape, pass_dense(pass, u), find_pass_weight(pass, ROLE_FINAL_NORM, -1, 0), epsilon);
 }
 
 /* The rows at which head i predicts a token of an answer, and these tokens. */
@@ -41,11 +41,11 @@ static int answers_of(const struct pass *pass, int i, struct answers *out)
 static struct variable *block_of(const struct pass *pass, struct variable *x, int head, int block)
 {
     struct tape *tape = pass->tape;
-    struct variable *residual = pass_weight(pass, ROLE_RESIDUAL, head, 0);
-    struct variable *inner = op_silu(tape, op_linear(tape, x, pass_weight(pass, ROLE_BLOCK, head, block),
-                                                  pass_weight(pass, ROLE_BLOCK_BIAS, head, block)));
+    struct variable *residual = find_pass_weight(pass, ROLE_RESIDUAL, head, 0);
+    struct variable *inner = op_silu(tape, op_linear(tape, x, find_pass_weight(pass, ROLE_BLOCK, head, block),
+                                                  find_pass_weight(pass, ROLE_BLOCK_BIAS, head, block)));
     if (block == 0 && residual)
-        x = op_linear(tape, x, residual, pass_weight(pass, ROLE_RESIDUAL_BIAS, head, 0));
+        x = op_linear(tape, x, residual, find_pass_weight(pass, ROLE_RESIDUAL_BIAS, head, 0));
     return op_add(tape, x, inner);
 }
 
@@ -71,8 +71,8 @@ int network_guesses(const struct pass *pass)
         struct variable *z = op_join(pass->tape, parts, count);
         for (int block = 0; block < head->blocks; block++)
             z = block_of(pass, z, i, block);
-        if (loss_hard(pass->tape, z, pass_weight(pass, ROLE_OUTPUT, i, head->blocks),
-                      pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), answers.token,
+        if (loss_hard(pass->tape, z, find_pass_weight(pass, ROLE_OUTPUT, i, head->blocks),
+                      find_pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), answers.token,
                       (float)(1.0 / (double)pass_whole(pass)->answered[i + 2]), pass_sum(pass, part)))
             return -1;
     }

@@ -31,7 +31,7 @@ struct pass {
 };
 
 /* Returns a weight, NULL if the head has none of this role; an expert's weight. */
-struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
+struct variable *find_pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
 struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
 
 /* Returns [rows][hidden], the embedding of the token `shift` rows after each row. Past the end of a text it is that of token 0,

@@ -7,8 +7,8 @@ static struct variable *trunk(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
     struct variable *parts[] = {pass_embedding(pass, 1), pass_final(pass)}, *qkv[1];
-    struct variable *x = op_linear(tape, op_join(tape, parts, 2), pass_weight(pass, ROLE_JOINT, -1, 0),
-                                pass_weight(pass, ROLE_JOINT_BIAS, -1, 0));
+    struct variable *x = op_linear(tape, op_join(tape, parts, 2), find_pass_weight(pass, ROLE_JOINT, -1, 0),
+                                find_pass_weight(pass, ROLE_JOINT_BIAS, -1, 0));
     return op_add(tape, x, pass_attention(pass, x, qkv, 0));
 }
 
@@ -36,8 +36,8 @@ static struct variable *expert_of(const struct pass *pass, const struct branches
         inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_EXPERTS, WEIGHT_GATE_UP, e), NULL));
         down = pass_expert(pass, ROLE_EXPERTS, WEIGHT_DOWN, e);
     } else {
-        inner = op_gelu(tape, op_linear(tape, y, pass_weight(pass, ROLE_BRANCH_UP, 0, e), NULL));
-        down = pass_weight(pass, ROLE_BRANCH_DOWN, 0, e);
+        inner = op_gelu(tape, op_linear(tape, y, find_pass_weight(pass, ROLE_BRANCH_UP, 0, e), NULL));
+        down = find_pass_weight(pass, ROLE_BRANCH_DOWN, 0, e);
     }
     return op_linear(tape, inner, down, NULL);
 }
@@ -47,10 +47,10 @@ static struct variable *expert_of(const struct pass *pass, const struct branches
 static struct branches branches_of(const struct pass *pass, struct variable *u)
 {
     struct tape *tape = pass->tape;
-    struct variable *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
+    struct variable *y = op_norm(tape, u, find_pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
     const struct hparams *shape = pass->network->shape;
     const int used = shape->router.top_k, slots = used < 2 && outputs_of(pass) > 1 ? 2 : used;
-    struct branches b = {.u = u, .router = op_linear(tape, y, pass_weight(pass, ROLE_ROUTER, 0, 0), NULL),
+    struct branches b = {.u = u, .router = op_linear(tape, y, find_pass_weight(pass, ROLE_ROUTER, 0, 0), NULL),
                          .experts = shape->router.experts};
     if (!(b.choice = mix_choose(tape, b.router, b.experts, slots)))
         return b;

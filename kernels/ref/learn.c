@@ -120,7 +120,7 @@ void ref_learn_sum_rows(struct queue *queue, const struct learn_row_args *a)
 }
 
 /* Returns the number of rows up to the highest row number in row[], for the bounds check. */
-static int64_t rows_named(const int32_t *row, int rows)
+static int64_t row_bound(const int32_t *row, int rows)
 {
     int64_t end = 0;
     for (int i = 0; i < rows; i++)
@@ -131,7 +131,7 @@ static int64_t rows_named(const int32_t *row, int rows)
 void ref_learn_select(struct queue *queue, const struct learn_select_args *s)
 {
     const int32_t *row = ref_integers(queue, s->row, s->rows);
-    const float *in = ref_floats(queue, s->in, rows_named(row, s->rows) * s->width);
+    const float *in = ref_floats(queue, s->in, row_bound(row, s->rows) * s->width);
     float *out = ref_floats(queue, s->out, (int64_t)s->rows * s->width);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t k = 0; k < s->width; k++)
@@ -142,7 +142,7 @@ void ref_learn_scatter(struct queue *queue, const struct learn_select_args *s)
 {
     const int32_t *row = ref_integers(queue, s->row, s->rows);
     const float *in = ref_floats(queue, s->in, (int64_t)s->rows * s->width);
-    float *out = ref_floats(queue, s->out, rows_named(row, s->rows) * s->width);
+    float *out = ref_floats(queue, s->out, row_bound(row, s->rows) * s->width);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t k = 0; row[i] >= 0 && k < s->width; k++)
             out[row[i] * (int64_t)s->width + k] += in[i * s->width + k];

@@ -63,7 +63,7 @@ void ref_route_shortlist(struct queue *queue, const struct route_shortlist_args 
 }
 
 /* Sets open[e]: e is allowed and belongs to one of the best groups. */
-static void open_groups(const struct route_select_args *a, const float *value, const uint8_t *mask, uint8_t *open)
+static void mark_allowed_experts(const struct route_select_args *a, const float *value, const uint8_t *mask, uint8_t *open)
 {
     float sum[ROUTE_EXPERTS_MAX];
     uint8_t some[ROUTE_EXPERTS_MAX];
@@ -90,8 +90,8 @@ static void select_row(const struct route_select_args *a, const float *score, co
     float value[ROUTE_EXPERTS_MAX], sum = 0;
     for (int e = 0; e < a->experts; e++)
         value[e] = bias ? score[e] + bias[e] : score[e];
-    open_groups(a, value, NULL, natural);
-    open_groups(a, value, mask, allowed);
+    mark_allowed_experts(a, value, NULL, natural);
+    mark_allowed_experts(a, value, mask, allowed);
     for (int s = 0; s < a->top_k; s++) {
         wanted[s] = ranked(value, natural, a->experts, s);
         expert[s] = -1;

@@ -412,9 +412,9 @@ static void order_of_the_sum(struct queue *queue, const struct blend_weights_arg
     }
 }
 
-/* Uses the other rule of weights. */
 static enum blend_rule rule_from, rule_to;
 
+/* Computes blend weights by rule_to instead of rule_from. */
 static void weights_of_other_rule(struct queue *queue, const struct blend_weights_args *args)
 {
     struct blend_weights_args wrong = *args;

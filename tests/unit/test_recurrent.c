@@ -58,9 +58,9 @@ static void write_model(uint64_t seed)
     must(tiny_write(tiny_path(), &shape, FORMAT_F32, seed, &err), &err);
 }
 
-/* cached: slots for some experts of all layers, so that prompts are read in spans */
 static struct stop stop;                /* of all engines here */
 
+/* Opens an engine. cached: it has slots for some experts only, so that prompts are read in spans. */
 static void open_rig(struct rig *rig, const char *device, int threads, int max_rows, bool cached)
 {
     struct model *model = NULL;
