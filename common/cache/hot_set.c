@@ -72,7 +72,7 @@ static int get_file(struct hot_set *set, const json_t *map, const struct stream_
     if (keys_int(map, "hot_set", 0, 1, COUNT_MAX, &version, err))
         return -1;
     if (version != FILE_VERSION)
-        return err_set(err, ERR_INPUT, version ? "\"hot_set\": this version of it is not known here; get a later moekit"
+        return err_set(err, ERR_INPUT, version ? "\"hot_set\": this version needs a later moekit"
                                                : "\"hot_set\" is missing, so this is not a hot set; --hot-set writes them");
     if (keys_known(map, keys, err) || check_model(json_object_get(map, "model"), model, err))
         return -1;

@@ -212,7 +212,7 @@ static int take_dtype(struct header *h, struct source_tensor *t, uint64_t *value
         return -1;
     const struct gguf_dtype type = dtype_of(id);
     if (!type.name)
-        return err_set(err, ERR_INPUT, "is of type %llu, which is not known here; supported are %s", (unsigned long long)id,
+        return err_set(err, ERR_INPUT, "is of the unknown type %llu; supported are %s", (unsigned long long)id,
                        coding_gguf_names);
     if (t->dims[t->dim_count - 1] % type.block)
         return err_set(err, ERR_INPUT, "has rows of %lld values, but %s comes in blocks of %d; the file is damaged",
@@ -325,7 +325,7 @@ static int read_settings(struct header *h, struct err *err)
         return err_set(err, ERR_INPUT, "general.alignment is %lld; it must be a power of two, at most %d", (long long)alignment,
                        ALIGNMENT_MAX);
     if (arch.bytes >= sizeof g->arch)
-        return err_set(err, ERR_INPUT, "general.architecture is \"%.*s\"..., which is not known here", 31, arch.data);
+        return err_set(err, ERR_INPUT, "general.architecture is the unknown \"%.*s\"...", 31, arch.data);
     memcpy(g->arch, arch.data, arch.bytes);
     h->alignment = (uint64_t)alignment;
     return 0;

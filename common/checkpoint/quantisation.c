@@ -40,7 +40,7 @@ static int check_keys(const json_t *object, const char *const *known, struct err
         while (known[at] && strcmp(known[at], key))
             at++;
         if (!known[at] && !json_is_null(value) && !json_is_false(value))
-            return config_refuse(object, key, err, "what it means is not known here");
+            return config_refuse(object, key, err, "this key is not supported");
     }
     return 0;
 }

@@ -16,7 +16,7 @@ int keys_known(const json_t *object, const char *const *keys, struct err *err)
         for (; keys[i] && strcmp(keys[i], key); i++)
             nearest_offer(&nearest, keys[i]);
         if (!keys[i])
-            return err_set(err, ERR_INPUT, "\"%s\" is not known here%s%s%s", key, nearest.best ? "; did you mean \"" : "",
+            return err_set(err, ERR_INPUT, "unknown key \"%s\"%s%s%s", key, nearest.best ? "; did you mean \"" : "",
                            nearest.best ? nearest.best : "", nearest.best ? "\"?" : "");
     }
     return 0;

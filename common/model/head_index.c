@@ -80,7 +80,7 @@ static int take_kind(struct head_reader *r, struct err *err)
     char name[32];
     if (index_text(r->cursor, name, sizeof name, err))
         return -1;
-    return head_kind_by_name(name, &r->head->kind) ? 0 : err_set(err, ERR_INPUT, "%s is not known here", name);
+    return head_kind_by_name(name, &r->head->kind) ? 0 : err_set(err, ERR_INPUT, "unknown kind of head %s", name);
 }
 
 static int take_states(struct head_reader *r, struct err *err)

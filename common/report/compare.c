@@ -340,8 +340,8 @@ static int refuse_noise(const struct measurements *all, const struct comparison 
     for (size_t i = 0; i < comparison->count; i++) {
         const struct compare_row *row = &comparison->rows[i];
         if (row->verdict == COMPARE_UNCLEAR && row->reference < 0 && memory)
-            return err_set(err, ERR_NO_ANSWER, "memory is read at %.2f times the speed before, so a difference of '%s' may be "
-                           "the machine's; moe-bench ab compares two builds by turns", comparison->memory,
+            return err_set(err, ERR_NO_ANSWER, "memory bandwidth is %.2f times the earlier one, so the machine may explain the "
+                           "difference of '%s'; moe-bench ab alternates two builds", comparison->memory,
                            all->settings[row->base].name);
         if (row->verdict == COMPARE_UNCLEAR && row->reference < 0 && row->ratio.ratio < 1 - comparison->limit)
             return err_set(err, ERR_NO_ANSWER, "'%s' runs at %.3f of the speed before, which may be the machine's doing as "

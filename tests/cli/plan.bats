@@ -120,7 +120,7 @@ again() {
 -m $CONFIG --machine wrong-key.json|did you mean "products"?
 -m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": expected a number from 1
 -m $CONFIG --machine no-first.json|"products": "q8": pair 1: expected rows from 1, ascending
--m $CONFIG --machine no-format.json|"q9" is not known here
+-m $CONFIG --machine no-format.json|unknown key "q9"
 -m $CONFIG --machine nowhere.json|nowhere.json: No such file
 -m $CONFIG --machine $top/tests/bench/machines/disk-olmoe-1b-7b.json|is a description for moe-bench simulate
 REFUSED

@@ -571,7 +571,7 @@ static void test_damaged(void **state)
     expect_bad(&file, "tensor first: has a size of");
     file = small_file(3);
     file.data[find_bytes(&file, "first") + 20] = 99;            /* the type */
-    expect_bad(&file, "tensor first: is of type 99, which is not known here; supported are F32");
+    expect_bad(&file, "tensor first: is of the unknown type 99; supported are F32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 97;           /* the offset: 96 */
     expect_bad(&file, "lies at 97, which is not a multiple of 32");

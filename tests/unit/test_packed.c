@@ -219,7 +219,7 @@ static void promises_of_symmetry_are_checked(void **state)
     struct source_tensor *t = checkpoint_find(cp, "a.weight");
     assert_int_equal(t->coding->read(cp, t, 0, OUT * IN, &reading, values, &err), 0);
     assert_int_equal(t->coding->read_coded(cp, t, 0, OUT * IN, &reading, coded, &err), -1);
-    assert_non_null(strstr(err.text, "not one symmetric group"));
+    assert_non_null(strstr(err.text, "not a symmetric group"));
     checkpoint_close(&cp);
     m = (struct matrix){PACKED, 4, 32, true, .narrow = true};
     fill(&m);
