@@ -114,7 +114,7 @@ static struct part in_runs(struct part part, int columns, int from_row, int run,
     return part;
 }
 
-/* Fills parts[] for heads of a tensor [heads * head_dim][columns] of which RoPE rotates the last `rotary` rows in
+/* Fills parts[] for heads of a tensor [heads * head_dim][columns]. RoPE rotates the last `rotary` rows of each head in
  * neighbouring pairs. These rows are moved to the front of the head, the first row of all pairs before the second ones, so
  * that RoPE rotates halves. Products of queries and keys do not change. */
 static int turning_parts(struct part whole, int heads, int head_dim, int rotary, int columns, struct part *parts)

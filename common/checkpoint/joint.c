@@ -323,8 +323,8 @@ static int fit_packed(const struct checkpoint *cp, const struct quantisation *q,
     return 0;
 }
 
-/* Joins codes, scales, zero points and group order of a matrix. It is kept as q4 only if that is exact: 4 bits, groups of at
- * least 32 neighbouring inputs, zero points in the middle, and scales exact in f16. */
+/* Joins codes, scales, zero points and group order of a matrix. It is kept as q4 only if that is exact: 4 bits,
+ * groups of a multiple of 32 neighbouring inputs or one group per row, zero points in the middle, and scales exact in f16. */
 static int join_packed(const struct checkpoint *cp, const struct quantisation *q, struct source_tensor *t, struct err *err)
 {
     const struct packing *p = &PACKINGS[q->method];

@@ -1,4 +1,4 @@
-/* Runs the iterations of a text on a device that decodes by itself (engine/loop.h). Their records come from the device's
+/* Runs the iterations of a text on a device that decodes by itself (engine/loop.h). Reads their records from the device's
  * ring. The policy observes each record, so that the host knows on which decision each iteration was based; host and device
  * must decide alike. */
 #include <math.h>

@@ -49,7 +49,7 @@ struct rope_shape {
     int rotary;                      /* number of rotated floats per head */
     double theta, factor;            /* factor: linear, llama3, yarn, dynamic */
     double low_factor, high_factor;  /* llama3 */
-    int rotated_pairs;               /* number of rotated pairs, the frequencies of which are computed for all rotary / 2
+    int rotated_pairs;               /* number of rotated pairs; their frequencies are computed as for all rotary / 2
                                       * pairs; 0: all */
     int original_positions;          /* llama3, yarn, stretched, dynamic */
     double beta_fast, beta_slow;     /* yarn: rotations within the original positions at which the ramp ends and begins */

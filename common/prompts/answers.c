@@ -161,7 +161,7 @@ done:
     return rc;
 }
 
-/* Makes the text of the first `count` messages, the last of which is an answer, and marks only that answer. */
+/* Makes the text of the first `count` messages. The last message is an answer, and only this answer is marked. */
 static int answer_text(const struct prompts *p, struct prompt *prompt, size_t count, struct err *err)
 {
     json_t *before = json_array(), *old = prompt->messages;

@@ -45,7 +45,7 @@ struct coact_page {
      * the columns without a title. */
     enum { PAGE_LAYERS, PAGE_POINTS, PAGE_GRID } layout;
     const char *x_title;            /* title of the points, or of the layers */
-    const char *x;                  /* key of the points' values, of which the record contains `points`; NULL: one point per
+    const char *x;                  /* key of the points' values; the record's `points` is their number; NULL: one point per
                                      * layer */
     struct page_column columns[PAGE_COLUMNS];           /* the entry after the last column has neither key nor function,
                                                          * unless all are used */

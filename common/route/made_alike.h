@@ -8,8 +8,8 @@
 #include "common/stream/header.h"
 
 /* Appends each option that differs to *why, as in "--temperature 0.7, not 1"; appends nothing if all agree. A merged stream has
- * the options of the first stream merged into it. settings: the table of decoding options (session/settings.h), all of which
- * are compared, as are some other options of the same commands. */
+ * the options of the first stream merged into it. settings: the table of decoding options (session/settings.h).
+ * Compares all options of this table, and some other options of the same commands. */
 int made_alike(const struct opt *settings, const struct header *header, const struct header *other, struct text *why,
                struct err *err);
 

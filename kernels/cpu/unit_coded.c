@@ -47,8 +47,8 @@ INLINE void fetch_chunks(const unsigned char *chunk, size_t bytes, int span)
         } \
     }
 
-/* A part of a unit's sums: the chains `parts` of `width` vectors of outputs, the first of which is `lane`. The part is strip
- * `number` of `all`. */
+/* A part of a unit's sums: the chains selected by `parts`, for `width` vectors of outputs from output `lane` on. It is the part
+ * with this `number` among `all` parts. */
 struct strip {
     enum chains parts;
     int width, lane, number, all;

@@ -67,7 +67,7 @@ INLINE words words_byte(words a, int number)
     return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(_mm_add_epi32(places, _mm_set1_epi32(number))));
 }
 
-/* Store scales and minima of q4_k, of which those of four spans are the bytes of a word (scales_q4_k), or scales of iq4_xs. */
+/* Store scales and minima of q4_k, four spans per 32-bit word (scales_q4_k), or scales of iq4_xs. */
 INLINE void store_scales_q4_k(struct chunk *chunk)
 {
     for (int v = 0; v < VECTORS; v++) {

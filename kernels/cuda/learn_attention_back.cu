@@ -9,7 +9,7 @@
  * attend_own: a warp computes one row, one head of keys, and the row's own key of one step: dk and dv over the heads,
  *     ascending.
  *
- * So no two blocks add to the same number, and each sum has one order. Fused multiply-adds and shared memory limit the speed
+ * No two blocks add to the same number, and each sum has one order. Fused multiply-adds and shared memory limit the speed
  * about equally. */
 #include "kernels/cuda/learn_attention.h"
 

@@ -2,7 +2,7 @@
  *
  * norm and norm_back: one block of 256 threads per row, which is read twice, the second time from the first-level cache. A
  *     row's sum is that of 256 chains, added as learn_block_sum does (learn.h of this folder).
- * norm_weight_back: one block of 1024 threads per 32 columns, of which each warp reads every 32nd row; a column's 32 chains are
+ * norm_weight_back: one block of 1024 threads per 32 columns; each warp reads every 32nd row of them; a column's 32 chains are
  *     added by halves, then to the previous gradient. Rows are read once. */
 #include "kernels/cuda/learn.h"
 

@@ -2,7 +2,7 @@
  * and written once, neighbours by neighbouring threads.
  *
  * One thread per element, or per column of some rows, except for two operations:
- * sum_rows: one block of 1024 threads per 32 columns, of which each warp reads every 32nd row. A column's sum is that of 32
+ * sum_rows: one block of 1024 threads per 32 columns; each warp reads every 32nd row of them. A column's sum is that of 32
  *     chains, rows r, r + 32, ... ascending, added by halves; then to the previous sum.
  * scatter: one block per i. It continues only if no j < i selects the same row; then only this block adds to that row: in[i]
  *     first and then in[j] of each later j that selects it, ascending. 256 threads read the list together, so a thread reads

@@ -184,7 +184,7 @@ FAMILIES = {
                     "q_lora_rank": None, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 6, "linear_head_dim": 6,
                     "linear_num_heads": 2, "linear_conv_kernel_dim": 4, "mlp_layer_types": ["dense", "sparse", "sparse"],
                     "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
-    # the heads of both kinds of layers are as wide as the part that turns: save_pretrained writes one number for all
+    # head_dim of linear heads equals qk_rope_head_dim of latent heads: save_pretrained writes one head_dim for both
     "bailing_hybrid": {**SMALL, "num_key_value_heads": 2, "intermediate_size": 12, "moe_intermediate_size": 4, "num_local_experts": 4,
                        "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.7, "kv_lora_rank": 8,
                        "qk_nope_head_dim": 8, "qk_rope_head_dim": 6, "v_head_dim": 4, "head_dim": 6, "kda_lower_bound": -4.0,
