@@ -97,3 +97,29 @@ gives() {
     [ "$status" = 2 ]
     [[ $output == "run-bats: "*": no test is called 'b*'; choose others" ]]
 }
+
+@test "the line that fails is shown after a change of folder, also that of a helper which a relative path named" {
+    mkdir folder
+    printf 'holds() {\n    cd /\n    [ "$1" = b ]\n}\n' > folder/helper.bash
+    gives 1 "1..2" "not ok 1 a" "not ok 2 b" <<-'EOF'
+	source folder/helper.bash
+	own() {
+	    cd /
+	    false
+	}
+	@test "a" {
+	    holds a
+	}
+	@test "b" {
+	    own
+	}
+	EOF
+    diff <(grep '^#' said) - <<-'EOF'
+	# helper.bash, line 3, in holds
+	# file.bats, line 7, in bats_test_1
+	#   `[ "$1" = b ]' failed with status 1
+	# file.bats, line 4, in own
+	# file.bats, line 10, in bats_test_2
+	#   `false' failed with status 1
+	EOF
+}
