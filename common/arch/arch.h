@@ -180,6 +180,10 @@ struct arch {
     bool gguf_unrounded;            /* the ends of YaRN's ramp are not rounded, although GGUF files do not say so */
 };
 
+/* Finds and reads the rope of a config.json: rope_theta beside rope_scaling (or null) in transformers 4, both in
+ * rope_parameters in transformers 5. Sets shape->rope, and raises shape->max_positions if the rope stretches positions. */
+int arch_read_config_rope(const json_t *config, const struct arch *arch, struct hparams *shape, struct err *err);
+
 /* Reads a rope object of config.json into shape->rope, for the shape's heads. */
 int arch_read_rope(const json_t *config, const json_t *rope, const struct arch *arch, struct hparams *shape, struct err *err);
 

@@ -1,4 +1,4 @@
-/* The inside of a decoder, shared by decode.c, which opens it and reads prompts, and iteration.c. */
+/* The inside of a decoder, shared by open.c, decode.c, which reads prompts, and iteration.c. */
 #ifndef MOE_DECODE_INTERNAL_H
 #define MOE_DECODE_INTERNAL_H
 
