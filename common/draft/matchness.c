@@ -61,8 +61,6 @@ void match_window_close(struct match_window **window)
     mem_free(window);
 }
 
-int match_window_tokens(const struct match_window *window) { return window->tokens; }
-
 int64_t match_window_bytes(const struct match_window *window) { return window->bytes; }
 
 static int likeliest(const float *logits, int vocab)

@@ -14,7 +14,6 @@ struct match_window;
 int match_window_open(struct match_window **out, struct engine *engine, const struct sequence *from, const int32_t *token,
                       int prompt, int tokens, struct err *err);
 void match_window_close(struct match_window **window);
-int match_window_tokens(const struct match_window *window);
 int match_window_count(struct match_window *window, const struct forward_part *left_out, int *matches, struct err *err);
 int64_t match_window_bytes(const struct match_window *window);          /* nominal bytes read by all forwards of the window
                                                                          * so far */

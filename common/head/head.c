@@ -276,7 +276,6 @@ void head_close(struct head **head)
 }
 
 const struct head_params *head_description(const struct head *head) { return head->params; }
-const struct hparams *head_shape(const struct head *head) { return head->shape; }
 bool head_ranks(const struct head *head) { return head->ranks; }
 int head_branches(const struct head *head)
 {

@@ -76,7 +76,6 @@ struct head_forward {
 int head_open(struct head **out, const struct head_setup *setup, struct err *err);
 void head_close(struct head **head);
 const struct head_params *head_description(const struct head *head);
-const struct hparams *head_shape(const struct head *head);
 bool head_ranks(const struct head *head);        /* Returns whether head_batch.best is supported. */
 /* Returns the number of distributions per row. jakiro: 2, of the next token and of the one after it (see head_params.second);
  * jakiro_star: 2, left and right; medusa: one per head; all others 1. */

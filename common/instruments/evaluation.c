@@ -184,7 +184,6 @@ void evaluation_close(struct evaluation **evaluation)
 
 const struct feature_request *evaluation_states(const struct evaluation *evaluation) { return &evaluation->features; }
 int evaluation_limit(const struct evaluation *evaluation) { return evaluation->limit; }
-int evaluation_positions(const struct evaluation *evaluation) { return evaluation->positions; }
 
 /* ---- counting ---- */
 

@@ -75,8 +75,6 @@ void evaluation_close(struct evaluation **evaluation);
 /* Returns which states of the target a text must provide. */
 const struct feature_request *evaluation_states(const struct evaluation *evaluation);
 int evaluation_limit(const struct evaluation *evaluation);
-int evaluation_positions(const struct evaluation *evaluation);         /* length of chains: as requested, or the head's
-                                                                        * maximum */
 
 /* Each of these functions adds the drafts of one text to the counts. */
 int evaluation_text(struct evaluation *evaluation, const struct evaluation_text *text, struct evaluation_counts *counts,

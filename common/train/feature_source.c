@@ -143,8 +143,6 @@ void feature_source_close(struct feature_source **source)
     mem_free(source);
 }
 
-const struct header *feature_source_header(const struct feature_source *source) { return reader_header(source->in); }
-
 const struct feature_source_setup *feature_source_setup_of(const struct feature_source *source) { return &source->setup; }
 
 struct digest128 feature_source_digest(const struct feature_source *source) { return xxh3_stream_digest(source->digest); }

@@ -56,7 +56,6 @@ struct feature_text {
 /* Opens the stream and reads its header. Appends remarks about the header to *note, one line each. */
 int feature_source_open(struct feature_source **out, const struct feature_source_setup *setup, struct text *note,
                         struct err *err);
-const struct header *feature_source_header(const struct feature_source *source);
 const struct feature_source_setup *feature_source_setup_of(const struct feature_source *source);
 
 /* Reads the next text. Returns 1 with *text set; 0 at the end of a complete stream; -1 with err set. */

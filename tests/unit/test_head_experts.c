@@ -135,7 +135,7 @@ static void run_true(struct head *head, int rows, const int32_t *wanted, int cou
 static void compare_rows(struct head *head, const json_t *variant, struct distance *out)
 {
     const json_t *rows = json_object_get(variant, "rows");
-    const int hidden = head_shape(head)->hidden, count = (int)json_array_size(rows), branches = head_branches(head);
+    const int hidden = head->shape->hidden, count = (int)json_array_size(rows), branches = head_branches(head);
     float *made = malloc((size_t)(tokens * hidden) * sizeof *made);
     int32_t wanted[ROWS_MAX];
     struct head_forward forward;

@@ -75,7 +75,6 @@ static void a_window_counts_what_tokens_alone_give(void **state)
         rig_engine(&rig, (struct engine_setup){.max_rows = 16, .max_logit_rows = round % 2 ? 16 : 5}, PROMPT + ANSWER);
         answer(&rig, PROMPT, text);
         must(match_window_open(&window, rig.engine, rig.sequence, text, PROMPT, ANSWER, &err), &err);
-        assert_int_equal(match_window_tokens(window), ANSWER);
         for (int try = 0; try < 6; try++) {
             struct skip_set set = {.layers = LAYERS};
             const struct forward_part left_out = {.skip_attention = set.attention, .skip_ffn = set.ffn};
