@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/mem.h"
+
 #define VALUE(short, long) {.kind = OPT_KIND_STRING, .letter = short, .name = long}
 
 /* Further options of moe-profile and moe-decode. Any option that is in no table is ignored, and so is its value, unless the
@@ -15,7 +17,14 @@ static const struct opt others[] = {
 
 static const char flag_letters[] = "qvh";
 
-enum { OPTIONS_MAX = 64 };
+/* Returns the number of compared options, which includes titles of the table. */
+static int count_options(const struct opt *settings)
+{
+    int count = sizeof others / sizeof *others - 1;
+    for (; settings->kind; settings++)
+        count++;
+    return count;
+}
 
 static const struct opt *option_at(const struct opt *settings, int at)
 {
@@ -28,7 +37,7 @@ static const struct opt *option_at(const struct opt *settings, int at)
 static int find(const struct opt *settings, const char *name, size_t length, char letter)
 {
     const struct opt *option;
-    for (int i = 0; i < OPTIONS_MAX && (option = option_at(settings, i))->kind; i++)
+    for (int i = 0; (option = option_at(settings, i))->kind; i++)
         if (name ? !strncmp(option->name, name, length) && !option->name[length] : option->letter == letter)
             return i;
     return -1;
@@ -42,7 +51,7 @@ static int take(struct text *text, enum opt_kind kind, const char *value, struct
     return text_printf(text, err, "%s%s", text->length ? " + " : "", value);
 }
 
-/* Writes the options as given to value[OPTIONS_MAX]. */
+/* Writes the options as given to value[count_options(settings)]. */
 static int take_options(struct text *value, const struct opt *settings, const struct header *header, struct err *err)
 {
     int at = 1;
@@ -85,26 +94,34 @@ static bool same(const struct text *a, const struct text *b)
     return !strcmp(a->data, b->data) || (!*end_a && !*end_b && one == other);
 }
 
+/* Appends the option to *why, with its values in both streams. */
+static int put_difference(struct text *why, const struct opt *option, const struct text *a, const struct text *b,
+                          struct err *err)
+{
+    const char *comma = why->length ? "; " : "", *name = option->name;
+    if (option->kind == OPT_KIND_FLAG)
+        return text_printf(why, err, "%s%s --%s", comma, a->length ? "with" : "without", name);
+    if (!a->length)
+        return text_printf(why, err, "%swithout --%s, not with %s", comma, name, b->data);
+    return text_printf(why, err, "%s--%s %s, not %s", comma, name, a->data, b->length ? b->data : "without it");
+}
+
 int made_alike(const struct opt *settings, const struct header *header, const struct header *other, struct text *why,
                struct err *err)
 {
-    struct text a[OPTIONS_MAX] = {{0}}, b[OPTIONS_MAX] = {{0}};
+    const int count = count_options(settings);
+    struct text *a = mem_alloc(2 * (size_t)count, sizeof *a, err), *b;
+    if (!a)
+        return -1;
+    b = a + count;
     int rc = take_options(a, settings, header_producer(header), err) ||
              take_options(b, settings, header_producer(other), err) ? -1 : 0;
-    for (int i = 0; i < OPTIONS_MAX; i++) {
-        if (!rc && !same(&a[i], &b[i])) {
-            const struct opt *option = option_at(settings, i);
-            const char *comma = why->length ? "; " : "", *name = option->name;
-            if (option->kind == OPT_KIND_FLAG)
-                rc = text_printf(why, err, "%s%s --%s", comma, a[i].length ? "with" : "without", name);
-            else if (!a[i].length)
-                rc = text_printf(why, err, "%swithout --%s, not with %s", comma, name, b[i].data);
-            else
-                rc = text_printf(why, err, "%s--%s %s, not %s", comma, name, a[i].data,
-                                 b[i].length ? b[i].data : "without it");
-        }
+    for (int i = 0; i < count; i++) {
+        if (!rc && !same(&a[i], &b[i]))
+            rc = put_difference(why, option_at(settings, i), &a[i], &b[i], err);
         text_free(&a[i]);
         text_free(&b[i]);
     }
+    mem_free(&a);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/route/coverage.h"
 #include "common/route/input.h"
+#include "common/route/made_alike.h"
 #include "common/route/merge.h"
 #include "common/route/neighbours.h"
 #include "common/stream/rank.h"
@@ -606,13 +607,36 @@ static void test_merge(void **unused)
     unit_remove(folder);
 }
 
+/* A table of any length is compared to its end, and the table of other options after it. */
+static void test_made_alike(void **unused)
+{
+    enum { OPTIONS = 90 };
+    static char names[OPTIONS][16], *made[] = { (char *)"moe-profile", (char *)"--option-89=1", (char *)"-c", (char *)"64" };
+    struct opt settings[OPTIONS + 1] = {{0}};
+    struct header one = {0}, other = {0};
+    struct text why = {0};
+    struct err err = {0};
+    (void)unused;
+    for (int i = 0; i < OPTIONS; i++) {
+        snprintf(names[i], sizeof names[i], "option-%d", i);
+        settings[i] = (struct opt){ .kind = OPT_KIND_COUNT, .name = names[i] };
+    }
+    assert_int_equal(header_init(&one, STREAM_ROUTE, "moe-profile", "0", 0, NULL, &err), 0);
+    assert_int_equal(header_init(&other, STREAM_ROUTE, "moe-profile", "0", 4, made, &err), 0);
+    assert_int_equal(made_alike(settings, &one, &other, &why, &err), 0);
+    assert_string_equal(why.data, "without --option-89, not with 1; without --context, not with 64");
+    header_free(&other);
+    header_free(&one);
+    text_free(&why);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts), cmocka_unit_test(test_any_grouping), cmocka_unit_test(test_ranking),
         cmocka_unit_test(test_budget_parse), cmocka_unit_test(test_ranking_stream), cmocka_unit_test(test_coverage),
         cmocka_unit_test(test_spool), cmocka_unit_test(test_neighbours), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_merge), cmocka_unit_test(test_made_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
