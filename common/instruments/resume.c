@@ -8,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/version.h"
 #include "common/sample/sampler.h"
 #include "common/stream/leftover.h"
 
@@ -139,8 +140,24 @@ static char *value_words(const char *key, const json_t *value)
     return json_is_null(value) ? NULL : json_text(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
 }
 
-/* Fails with the name of the first option of this run that differs; *other: the stream contains options that this run does
- * not, or lacks drafting options of this run. Options that the stream lacks, because they are newer, have their defaults. */
+/* Fails if the stream names an option that this version does not have, because a newer version wrote it. Without a value, the
+ * option was not given. */
+static int refuse_unknown(const struct decode_resume *resume, const char *key, const json_t *value, struct err *err)
+{
+    const struct header *made = header_producer(&resume->header);
+    if (json_is_null(value) || json_is_false(value))
+        return 0;
+    char *words = value_words(key, value);
+    err_set(err, ERR_INPUT, "%s: was made by %.40s %.40s with an option that this version (%s) does not have, %.60s %.100s; resume "
+            "it with that version, or decode without --resume", resume->path, made->tool ? made->tool : "a program",
+            made->tool_version ? made->tool_version : "of no version", MOE_VERSION, key, words ? words : "none");
+    mem_free(&words);
+    return -1;
+}
+
+/* Fails with the name of the first option of this run that differs, or of the first option that this version does not have;
+ * *other: the stream contains drafting options that this run does not, or lacks those of this run. Options that the stream
+ * lacks, because they are newer, have their defaults. */
 static int compare_options(const struct decode_resume *resume, const json_t *then, json_t *now, bool *other, struct err *err)
 {
     const struct decode_settings settings = DECODE_DEFAULTS;
@@ -148,8 +165,12 @@ static int compare_options(const struct decode_resume *resume, const json_t *the
     const char *key;
     int rc = add_options(defaults, &settings, SETTING_ALL, err);
     *other = !json_is_object(then) || !json_object_get(then, "draft") != !json_object_get(now, "draft");
-    json_object_foreach((json_t *)(uintptr_t)then, key, value)
-        *other |= !json_object_get(now, key);
+    json_object_foreach((json_t *)(uintptr_t)then, key, value) {
+        if (!rc && !json_object_get(now, key) && !json_object_get(defaults, key))
+            rc = refuse_unknown(resume, key, value, err);
+        else
+            *other |= !json_object_get(now, key);
+    }
     json_object_foreach(now, key, value) {
         json_t *old = json_object_get(json_object_get(then, key) ? then : defaults, key);
         if (rc || json_equal(old, value))

@@ -2,6 +2,7 @@
 #include "tests/unit/stream.h"
 
 #include "common/base/json.h"
+#include "common/base/version.h"
 #include "common/instruments/resume.h"
 
 static const int32_t tokens[3] = {1, 2, 3};
@@ -78,7 +79,14 @@ static void options_are_compared_by_name_and_missing_ones_have_their_defaults(vo
     write_text(path, newer);
     text_clear(&plain);
     must(decode_options(&plain, &settings, 64, false, "none", 0, &err), &err);
-    resume(path, plain.data, "was made with other drafts or budgets");
+    resume(path, plain.data, "with an option that this version (" MOE_VERSION ") does not have, min-q 0.5; resume it with that "
+           "version");
+    resume(path, drafted.data, "min-q 0.5");
+    json_object_set_new(map, "min-q", json_null());
+    mem_free(&newer);
+    newer = json_text(map, JSON_COMPACT, NULL);
+    write_text(path, newer);
+    resume(path, plain.data, NULL);
     write_text(path, "no JSON");
     resume(path, plain.data, "was made with another context, none, not 64");
 
