@@ -73,6 +73,7 @@ static const struct run_args run_defaults = { .output = "-", .made = SUITE_OPTIO
 struct report_args {
     struct strings inputs, tasks, settings;
     const char *output, *sort;
+    const char *title;          /* the name of the only stream in the report; NULL: that of its file */
     int figure, cost, window;
     double max_ttft, max_tpot;
     bool text, markdown, csv, json, svg, html;
@@ -185,6 +186,16 @@ static int put_training(struct text *out, const struct report_args *args, enum r
     return rc;
 }
 
+static int set_title(struct measurements *all, const char *title, struct err *err)
+{
+    char *name = mem_string(title, err);
+    if (!name)
+        return -1;
+    mem_free(&all->streams[0].name);
+    all->streams[0].name = name;
+    return 0;
+}
+
 static int report(const void *arguments, const struct console *console, struct err *err)
 {
     const struct report_args *args = arguments;
@@ -194,7 +205,7 @@ static int report(const void *arguments, const struct console *console, struct e
     struct text body = {0};
     int rc = -1;
     (void)console;
-    if (bench_gather_any(&all, &trainings, &args->inputs, err) ||
+    if (bench_gather_any(&all, &trainings, &args->inputs, err) || (args->title && set_title(&all, args->title, err)) ||
         (trainings.count ? put_training(&body, args, form, &trainings, err) : put_report(&body, args, form, &all, err)) ||
         output_whole(args->output, &body, err))
         goto done;
@@ -222,8 +233,8 @@ static int read_suite(struct suite **out, const char *path, const struct console
     return check_inputs(out, console, err) ? err_at(err, "%s", path) : 0;
 }
 
-/* Runs the suite, with the stream in a temporary file, and reports on the stream. */
-static int run_and_report(struct bench_setup *setup, const char *output, struct err *err)
+/* Runs the suite, with the stream in a temporary file, and reports on the stream, which is called `name` there. */
+static int run_and_report(struct bench_setup *setup, const char *name, const char *output, struct err *err)
 {
     const char *folder = getenv("TMPDIR"), *kept;
     struct text path = {0};
@@ -233,7 +244,8 @@ static int run_and_report(struct bench_setup *setup, const char *output, struct 
     kept = setup->output = path.data;
     if (bench_run(setup, err))
         goto done;
-    struct report_args args = { .inputs = { &kept, 1 }, .output = output };
+    struct report_args args = { .inputs = { &kept, 1 }, .output = output,
+                                .title = strcmp(name, "-") ? name : "standard input" };
     rc = report(&args, setup->console, err);
     unlink(path.data);
 done:
@@ -401,7 +413,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         setup.note = "no setting is without drafts and budget, so there are no ratios; add -d none, or -K 0";
     bool terminal = unnamed && isatty(STDOUT_FILENO);
     const char *name = args->made.models.count ? args->made.models.items[0] : args->files.items[0];
-    int rc = args->text ? run_and_report(&setup, args->output, err)
+    int rc = args->text ? run_and_report(&setup, name, args->output, err)
              : terminal ? run_at_terminal(&setup, name, err) : run_into(&setup, err);
     suite_free(&suite);
     return rc;

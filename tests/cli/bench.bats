@@ -419,6 +419,7 @@ PY
     mkdir tmp
     TMPDIR=$PWD/tmp moe-bench run -q short.json --text > text
     grep -q '^math *K4 ' text
+    grep -q '^short.json: host ' text
     [ -z "$(ls -A tmp)" ]
 }
 
