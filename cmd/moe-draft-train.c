@@ -129,7 +129,8 @@ static const struct opt train_options[] = {
 
 static const struct opt_rule train_rules[] = {
     {OPT_NEEDS, "fold", "micro-batch", "adds up small batches"}, {OPT_EXCLUSIVE, "epochs|steps", NULL, NULL},
-    {OPT_NEEDS, "temperature|stop|ignore-eos|draft", "max-tokens", "no answers are generated"}, SESSION_RULES, OPT_RULES_END};
+    {OPT_NEEDS, "temperature|stop|ignore-eos|draft|draft-length|" SAMPLING_FILTERS, "max-tokens", "no answers are generated"},
+    SESSION_RULES, DECODE_TEXT_RULES_BUT_SEED, OPT_RULES_END};
 
 static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, data.inputs), OPERAND_END };
 

@@ -46,7 +46,7 @@ static const struct opt profile_options[] = {
     OPT_END };
 
 static const struct opt_rule profile_rules[] = {
-    {OPT_NEEDS, "draft|accept|tree|policy|budget|temperature|stop|ignore-eos", "max-tokens",
+    {OPT_NEEDS, "draft|draft-length|accept|tree|policy|budget|temperature|stop|ignore-eos", "max-tokens",
      "nothing is decoded after prompts"},
     {OPT_NEEDS, "parallel", "max-tokens", "prompts are read one at a time; only answers share forwards"},
     {OPT_NEEDS, "force", "rank", "there is no ranking to use"},

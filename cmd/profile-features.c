@@ -46,7 +46,7 @@ const struct opt features_options[] = {
     OPT_END };
 
 const struct opt_rule features_rules[] = {
-    {OPT_NEEDS, "draft|stop|ignore-eos|temperature|" SAMPLING_FILTERS, "max-tokens", "no answers are generated"},
+    {OPT_NEEDS, "draft|draft-length|stop|ignore-eos|temperature|" SAMPLING_FILTERS, "max-tokens", "no answers are generated"},
     {OPT_EXCLUSIVE, "layers|for", NULL, NULL}, {OPT_NEEDS, "force", "for", "no head is named"},
     SESSION_RULES, DECODE_TEXT_RULES, OPT_RULES_END };
 

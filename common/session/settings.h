@@ -72,8 +72,12 @@ enum setting_part {
     DECODE_TEXT_RULES
 
 #define DECODE_TEXT_RULES \
+    DECODE_TEXT_RULES_BUT_SEED, \
+    {OPT_NEEDS, "seed", "temperature|draft|force-accept|settings", "has no effect at temperature 0"}
+
+/* Rules of a command that uses --seed for more than texts. */
+#define DECODE_TEXT_RULES_BUT_SEED \
     {OPT_NEEDS, SAMPLING_FILTERS, "temperature", "has no effect at temperature 0"}, \
-    {OPT_NEEDS, "seed", "temperature|draft|force-accept|settings", "has no effect at temperature 0"}, \
     {OPT_NEEDS, "tree|policy", "draft|force-accept", "there is nothing to draft with"}
 
 /* The members of struct sample_filter. COUNT and FLOAT are OPT_COUNT and OPT_FLOAT, or macros with the same arguments; `at`
