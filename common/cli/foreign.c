@@ -31,7 +31,18 @@ static const struct { const char *other_name, *moekit_name, *typed; } names[] = 
     {"cache-type-v", "kv-dtype", "--kv-dtype"}, {"ctk", "kv-dtype", "--kv-dtype"}, {"ctv", "kv-dtype", "--kv-dtype"},
     {"kv-cache-dtype", "kv-dtype", "--kv-dtype"}, {"n-cpu-moe", "cache-experts", "--cache-experts"},
     {"cpu-moe", "cache-experts", "--cache-experts"}, {"cpu-offload-gb", "cache-experts", "--cache-experts"},
-    {"override-tensor", "cache-experts", "--cache-experts"},
+    {"override-tensor", "cache-experts", "--cache-experts"}, {"ot", "cache-experts", "--cache-experts"},
+    {"ncmoe", "cache-experts", "--cache-experts"}, {"cmoe", "cache-experts", "--cache-experts"},
+    {"device-map", "cache-experts", "--cache-experts"}, {"ngld", "device", "--device"}, {"dev", "device", "--device"},
+    {"mg", "device", "--device cuda:N"}, {"tb", "threads", "-j"}, {"sp", "parse-special", "--parse-special"},
+    {"cb", "parallel", "--parallel"}, {"predict-tokens", "max-tokens", "-n"}, {"max-gen-toks", "max-tokens", "-n"},
+    {"hfr", "model", "-m, with a file that moe-convert made"}, {"model-url", "model", "-m, with a file that moe-convert made"},
+    {"mu", "model", "-m, with a file that moe-convert made"}, {"hff", "model", "-m, with a file that moe-convert made"},
+    {"torch-dtype", "model", "-m, with a file that moe-convert --dtype made"},
+    {"load-in-4bit", "model", "-m, with a file that moe-convert --dtype q4 made"},
+    {"load-in-8bit", "model", "-m, with a file that moe-convert --dtype q8 made"},
+    {"jinja", "chat", "--chat"}, {"apply-chat-template", "chat", "--chat"},
+    {"sysf", "system", "--system, with the text itself"}, {"system-prompt-file", "system", "--system, with the text itself"},
     {"n-gpu-layers", "device", "--device"}, {"gpu-layers", "device", "--device"}, {"ngl", "device", "--device"},
     {"main-gpu", "device", "--device cuda:N"}, {"cpu-strict", "pin", "--pin"}, {"numa", "pin", "--pin"},
     {"hf-repo", "model", "-m, with a file that moe-convert made"}, {"hf", "model", "-m, with a file that moe-convert made"},
@@ -57,7 +68,23 @@ static const struct { const char *other_name, *answer; } absent[] = {
     {"pipeline-parallel-size", "a process uses one device"}, {"tensor-split", "a process uses one device"},
     {"split-mode", "a process uses one device"}, {"mlock", "models are mapped"},
     {"no-mmap", "models are mapped"}, {"flash-attn", "attention has one form"},
-    {"fa", "attention has one form"}, {"ubatch-size", "it chooses the rows of a forward itself"},
+    {"fa", "attention has one form"}, {"attn-implementation", "attention has one form"}, {"sm", "a process uses one device"},
+    {"ts", "a process uses one device"}, {"b", "it chooses the rows of a forward itself"},
+    {"ub", "it chooses the rows of a forward itself"}, {"nkvo", "keys and values are on the model's device"},
+    {"no-kv-offload", "keys and values are on the model's device"}, {"lora", "it applies no adapters"},
+    {"enable-lora", "it applies no adapters"}, {"mmproj", "it reads text only"}, {"mm", "it reads text only"},
+    {"image", "it reads text only"}, {"mirostat", "it has no such sampler"}, {"typical", "it has no such sampler"},
+    {"samplers", "it has no such sampler"}, {"xtc-probability", "it has no such sampler"},
+    {"dry-multiplier", "it would not be lossless"}, {"logit-bias", "it has no such sampler"},
+    {"rope-scaling", "positions are scaled as the model file says"},
+    {"rope-freq-base", "positions are scaled as the model file says"},
+    {"escape", "texts are used as they are"}, {"e", "texts are used as they are"},
+    {"repetition-penalty", "it would not be lossless"}, {"no-repeat-ngram-size", "it would not be lossless"},
+    {"jf", "it has no grammars"}, {"json-schema-file", "it has no grammars"}, {"grammar-file", "it has no grammars"},
+    {"guided-decoding-backend", "it has no grammars"}, {"prompt-cache", "it keeps nothing from one run to the next"},
+    {"num-return-sequences", "give the prompt several times"},
+    {"api-key", "there is no server"}, {"served-model-name", "there is no server"}, {"ubatch-size",
+     "it chooses the rows of a forward itself"},
     {"enable-chunked-prefill", "it chooses the rows of a forward itself"}, {"num-beams", "it has no beam search"},
     {"grammar", "it has no grammars"}, {"json-schema", "it has no grammars"},
     {"trust-remote-code", "it runs no code of a checkpoint"},
@@ -65,26 +92,27 @@ static const struct { const char *other_name, *answer; } absent[] = {
     {"frequency-penalty", "it would not be lossless"}, {"presence-penalty", "it would not be lossless"},
     {"host", "there is no server"}, {"port", "there is no server"}};
 
-bool foreign_option(const struct subcommand *subcommand, const char *name, size_t length, struct err *err)
+bool foreign_option(const struct subcommand *subcommand, const char *word, size_t length, struct err *err)
 {
-    char word[64];
-    const size_t kept = length < sizeof word - 1 ? length : sizeof word - 1;
+    char name[64];
+    const size_t dashes = strspn(word, "-"), kept = length - dashes < sizeof name - 1 ? length - dashes : sizeof name - 1;
     for (size_t i = 0; i < kept; i++)
-        word[i] = name[i] == '_' ? '-' : name[i];
-    word[kept] = '\0';
-    if (memchr(name, '_', kept) && opt_find(subcommand, word, kept)) {
-        err_set(err, ERR_INPUT, "--%.*s: in moekit use --%s", (int)kept, name, word);
+        name[i] = word[dashes + i] == '_' ? '-' : word[dashes + i];
+    name[kept] = '\0';
+    const int shown = (int)(dashes + kept);
+    if (memchr(word, '_', length) && opt_find(subcommand, name, kept)) {
+        err_set(err, ERR_INPUT, "%.*s: in moekit use --%s", shown, word, name);
         return true;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i].other_name, word) &&
+        if (!strcmp(names[i].other_name, name) &&
             opt_find(subcommand, names[i].moekit_name, strlen(names[i].moekit_name))) {
-            err_set(err, ERR_INPUT, "%s%.*s: in moekit use %s", length > 1 ? "--" : "-", (int)kept, name, names[i].typed);
+            err_set(err, ERR_INPUT, "%.*s: in moekit use %s", shown, word, names[i].typed);
             return true;
         }
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (!strcmp(absent[i].other_name, word) && opt_find(subcommand, "model", strlen("model"))) {
-            err_set(err, ERR_INPUT, "--%.*s: moekit has no such option: %s", (int)kept, name, absent[i].answer);
+        if (!strcmp(absent[i].other_name, name) && opt_find(subcommand, "model", strlen("model"))) {
+            err_set(err, ERR_INPUT, "%.*s: moekit has no such option: %s", shown, word, absent[i].answer);
             return true;
         }
     return false;

@@ -9,7 +9,8 @@
 
 struct subcommand;
 
-/* Returns whether another program has an option of that name (`length` bytes, no dashes); the error names the equivalent. */
-bool foreign_option(const struct subcommand *subcommand, const char *name, size_t length, struct err *err);
+/* Returns whether another program has an option that is written as `word` (`length` bytes, which begin with a dash or two); the
+ * error names the equivalent. */
+bool foreign_option(const struct subcommand *subcommand, const char *word, size_t length, struct err *err);
 
 #endif

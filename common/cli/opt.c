@@ -150,13 +150,14 @@ static int store(struct walk *walk, const struct opt *option, const char *value,
 
 static bool takes_value(const struct opt *option) { return option->kind != OPT_KIND_FLAG && option->kind != OPT_KIND_HELP; }
 
-static int unknown_option(const struct walk *walk, const char *name, size_t length, struct err *err)
+/* Refuses a word with `dashes` dashes, `length` bytes long; the error suggests another program's or the nearest name. */
+static int unknown_option(const struct walk *walk, const char *word, size_t length, size_t dashes, struct err *err)
 {
-    char word[64];
-    size_t kept = length < sizeof word - 1 ? length : sizeof word - 1;
-    memcpy(word, name, kept);
-    word[kept] = '\0';
-    struct nearest nearest = {.word = word};
+    char name[64];
+    size_t kept = length - dashes < sizeof name - 1 ? length - dashes : sizeof name - 1;
+    memcpy(name, word + dashes, kept);
+    name[kept] = '\0';
+    struct nearest nearest = {.word = name};
     walk->console->misplaced = true;
     for (const struct opt *option = own_options(walk->subcommand); option->kind; option++)
         if (option->kind != OPT_KIND_GROUP)
@@ -164,11 +165,13 @@ static int unknown_option(const struct walk *walk, const char *name, size_t leng
     for (const struct opt *option = console_options; option->kind; option++)
         if (console_has(walk->subcommand, option))
             nearest_offer(&nearest, option->name);
-    if (foreign_option(walk->subcommand, word, kept, err))
+    if (foreign_option(walk->subcommand, word, length, err))
         return -1;
     if (nearest.best)
-        return err_set(err, ERR_INPUT, "unknown option --%s; did you mean --%s?", word, nearest.best);
-    return err_set(err, ERR_INPUT, "unknown option --%s; --help lists the options", word);
+        return err_set(err, ERR_INPUT, "unknown option %.*s%s; did you mean --%s?", (int)dashes, word, name, nearest.best);
+    if (dashes == 1 && foreign_option(walk->subcommand, word, 2, err))
+        return -1;
+    return err_set(err, ERR_INPUT, "unknown option %.*s%s; --help lists the options", (int)dashes, word, name);
 }
 
 static size_t count_options(const struct subcommand *subcommand)
@@ -206,7 +209,7 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
     const struct opt *option = opt_find(walk->subcommand, name, length);
     const char *value = equals ? equals + 1 : NULL;
     if (!option)
-        return unknown_option(walk, name, length, err);
+        return unknown_option(walk, word, length + 2, 2, err);
     if (value && option->kind == OPT_KIND_FLAG)
         return err_set(err, ERR_INPUT, "--%s: takes no value", option->name);
     if (!value && takes_value(option)) {
@@ -220,34 +223,51 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
     return 0;
 }
 
-/* Replaces the error if the word is another program's option: `-ngl 9` parses as -n with a faulty value, and `-md FILE` as a
- * second -m, but such an option is more likely. */
-static bool as_foreign(const struct walk *walk, const char *word, struct err *err)
+/* Refuses the name of a long option after one dash: `-output x` would be parsed as `-o utput`, and llama.cpp's `-ot x` as
+ * `-o t`, which writes to a wrong file. */
+static int refuse_one_dash(const struct walk *walk, const char *word, struct err *err)
 {
-    struct err instead = {0};
-    if (!word[1] || !foreign_option(walk->subcommand, word, strlen(word), &instead))
-        return false;
-    *err = instead;
-    return true;
+    const size_t length = strcspn(word + 1, "=");
+    if (length < 2)
+        return 0;
+    if (opt_find(walk->subcommand, word + 1, length))
+        return err_set(err, ERR_INPUT, "unknown option %.*s; did you mean -%.*s?", (int)length + 1, word, (int)length + 1, word);
+    return foreign_option(walk->subcommand, word, length + 1, err) ? -1 : 0;
+}
+
+/* Returns the value of a short option, the rest of its word or the next word; NULL with an error if there is none. */
+static const char *short_value(struct walk *walk, const struct opt *option, const char *letter, struct err *err)
+{
+    if (letter[1] == '=') {
+        err_set(err, ERR_INPUT, "-%s: a value follows a letter without =; write -%c %s or --%s%s", letter, *letter, letter + 2,
+                option->name, letter + 1);
+        return NULL;
+    }
+    if (letter[1])
+        return letter + 1;
+    if (walk->at == walk->argc) {
+        err_set(err, ERR_INPUT, "-%c: needs a value", *letter);
+        return NULL;
+    }
+    return walk->argv[walk->at++];
 }
 
 /* Parses -abc, -n5 and -n 5. */
 static int take_short(struct walk *walk, const char *word, struct err *err)
 {
+    if (refuse_one_dash(walk, word, err))
+        return -1;
     for (const char *letter = word + 1; *letter; letter++) {
         const struct opt *option = opt_find_letter(walk->subcommand, *letter);
+        if (!option && letter == word + 1)
+            return unknown_option(walk, word, strcspn(word, "="), 1, err);
         if (!option)
-            return foreign_option(walk->subcommand, word + 1, strlen(word + 1), err) ||
-                   foreign_option(walk->subcommand, letter, 1, err) ? -1 :
-                   err_set(err, ERR_INPUT, "unknown option -%c; --help lists the options", *letter);
+            return err_set(err, ERR_INPUT, "unknown option -%c; --help lists the options", *letter);
         const char *value = NULL;
-        if (takes_value(option)) {
-            if (!letter[1] && walk->at == walk->argc)
-                return err_set(err, ERR_INPUT, "-%c: needs a value", *letter);
-            value = letter[1] ? letter + 1 : walk->argv[walk->at++];
-        }
+        if (takes_value(option) && !(value = short_value(walk, option, letter, err)))
+            return -1;
         if (check_once(walk, option, err) || store(walk, option, value, err))
-            return as_foreign(walk, word + 1, err) ? -1 : err_at(err, "-%c", *letter);
+            return err_at(err, "-%c", *letter);
         note_given(walk, option, value);
         if (value)
             break;

@@ -228,6 +228,7 @@ moe-decode|--overlap -d ngram|--overlap: it is recorded in a stream; add --strea
 moe-decode|--json --stream -|--json: standard output is the stream; add -o FILE
 moe-profile|--temperature 1|--temperature: nothing is decoded after prompts; add --max-tokens
 moe-profile|-d ngram|--draft: nothing is decoded after prompts; add --max-tokens
+moe-profile|-K 4|--draft-length: nothing is decoded after prompts; add --max-tokens
 moe-profile|--stop x|--stop: nothing is decoded after prompts; add --max-tokens
 moe-profile|-B 2|--budget: nothing is decoded after prompts; add --max-tokens
 moe-profile|--force|--force: there is no ranking to use; add --rank
@@ -254,6 +255,11 @@ moe-bench simulate|x --cache-policy lru --iterations|--iterations: its output is
 moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: compares cache policies only; leave it or --system out
 moe-draft-train train|--fold|--fold: adds up small batches; add --micro-batch
 moe-draft-train train|--temperature 1|--temperature: no answers are generated; add --max-tokens
+moe-draft-train train|--top-p 0.5|--top-p: no answers are generated; add --max-tokens
+moe-draft-train train|-n 4 --top-p 0.5|--top-p: has no effect at temperature 0; add --temperature
+moe-draft-train train|-n 4 --policy static|--policy: there is nothing to draft with; add --draft
+moe-draft-train train|-K 4|--draft-length: no answers are generated; add --max-tokens
+moe-profile features|-K 4|--draft-length: no answers are generated; add --max-tokens
 moe-draft-train eval|x --decode|--decode: no answers are generated; add --max-tokens
 moe-draft-train eval|x --json --csv|--text, --json and --csv exclude each other; give one
 moe-convert|--list-families --dtype q8|--dtype: nothing is converted; leave it or --list-families out
@@ -324,7 +330,7 @@ moe-decode --temp 0.8|--temp: in moekit use --temperature
 moe-decode --min_p .1|--min_p: in moekit use --min-p
 moe-decode --max_new_tokens 4|--max_new_tokens: in moekit use -n
 moe-decode -t 4|-t: in moekit use -j
-moe-decode -ngl 99|--ngl: in moekit use --device
+moe-decode -ngl 99|-ngl: in moekit use --device
 moe-decode --ctx-size 4096|--ctx-size: in moekit use -c
 moe-decode --max-model-len 4096|--max-model-len: in moekit use -c
 moe-decode -f prompts.txt|-f: in moekit use the file itself, without an option
@@ -334,12 +340,22 @@ moe-decode --draft-max 4|--draft-max: in moekit use -K
 moe-decode --model-draft m.moe|--model-draft: in moekit use -d model:file=FILE
 moe-decode --tensor-parallel-size 2|--tensor-parallel-size: in moekit use --ranks, under mpirun
 moe-decode --tensor-split 1,1|--tensor-split: moekit has no such option: a process uses one device
-moe-decode -np 4|--np: in moekit use --parallel
-moe-decode -m x.moe -md d.moe|--md: in moekit use -d model:file=FILE
-moe-decode -hf org/name|--hf: in moekit use -m, with a file that moe-convert made
+moe-decode -np 4|-np: in moekit use --parallel
+moe-decode -m x.moe -md d.moe|-md: in moekit use -d model:file=FILE
+moe-decode -hf org/name|-hf: in moekit use -m, with a file that moe-convert made
 moe-decode --override-tensor exps=CPU|--override-tensor: in moekit use --cache-experts
 moe-decode --dtype q8|--dtype: in moekit use -m, with a file that moe-convert --dtype made
-moe-decode -cnv|--cnv: in moekit use --chat, without prompts at a terminal
+moe-decode -cnv|-cnv: in moekit use --chat, without prompts at a terminal
+moe-decode -ot exps=CPU|-ot: in moekit use --cache-experts
+moe-decode -output x|unknown option -output; did you mean --output?
+moe-decode -top_k 4|-top_k: in moekit use --top-k
+moe-decode -m=x.moe|-m=x.moe: a value follows a letter without =; write -m x.moe or --model=x.moe
+moe-decode -qo=x|-o=x: a value follows a letter without =; write -o x or --output=x
+moe-decode -temperatur 1|unknown option -temperatur; did you mean --temperature?
+moe-decode -t8|-t: in moekit use -j
+moe-decode -qx|unknown option -x; --help lists the options
+moe-decode -x9|unknown option -x9; --help lists the options
+moe-decode --lora x|--lora: moekit has no such option: it applies no adapters
 moe-profile --n-predict 4|--n-predict: in moekit use -n
 moe-draft-train train --lr 1e-3|--lr: in moekit use --rate
 moe-draft-train train --learning_rate 1e-3|--learning_rate: in moekit use --rate
