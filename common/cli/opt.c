@@ -231,7 +231,8 @@ static int refuse_one_dash(const struct walk *walk, const char *word, struct err
     if (length < 2)
         return 0;
     if (opt_find(walk->subcommand, word + 1, length))
-        return err_set(err, ERR_INPUT, "unknown option %.*s; did you mean -%.*s?", (int)length + 1, word, (int)length + 1, word);
+        return err_set(err, ERR_INPUT, "unknown option %.*s; did you mean --%.*s?", (int)length + 1, word, (int)length,
+                       word + 1);
     return foreign_option(walk->subcommand, word, length + 1, err) ? -1 : 0;
 }
 

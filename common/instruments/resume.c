@@ -148,8 +148,8 @@ static int refuse_unknown(const struct decode_resume *resume, const char *key, c
     if (json_is_null(value) || json_is_false(value))
         return 0;
     char *words = value_words(key, value);
-    err_set(err, ERR_INPUT, "%s: was made by %.40s %.40s with an option that this version (%s) does not have, %.60s %.100s; resume "
-            "it with that version, or decode without --resume", resume->path, made->tool ? made->tool : "a program",
+    err_set(err, ERR_INPUT, "%s: was made by %.40s %.40s with an option that this version (%s) does not have, %.60s %.100s; "
+            "resume it with that version, or decode without --resume", resume->path, made->tool ? made->tool : "a program",
             made->tool_version ? made->tool_version : "of no version", MOE_VERSION, key, words ? words : "none");
     mem_free(&words);
     return -1;
