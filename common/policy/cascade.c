@@ -77,7 +77,8 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
         return -1;
     c->shape = setup->shape;
     c->settings = s;
-    if (shared_cost_init(&c->forward, NULL, limit + 1, 0.5, setup, NULL, err)) {
+    const struct shared_setup shared = {NULL, limit + 1, 0.5, sizeof(struct shared_learning), 0};
+    if (shared_cost_init(&c->forward, &shared, setup, NULL, err)) {
         mem_free(&c);
         return -1;
     }

@@ -28,30 +28,27 @@
 #include "common/policy/shared.h"
 #include "common/predict/pending.h"
 #include "common/predict/tasks.h"
+#include "common/predict/text_estimator.h"
 
 enum { MAX_DEFAULT = 8, MAX = 64, SHADOW_TOKENS = 2 };
 
 static const double first_guess = 0.5;
 static const double rate_decay = 0.98;
-static const double lead_min = 3, lead_decay = 0.99;
 static const double probe_min = 0.05, trials_max = 1;          /* minimum cost counted per probe; maximum saved for probes */
 static const double bend = 0.35;        /* doubling the rows multiplies a forward's time by 1 to 2: half of log(2) */
 
 struct task {
+    struct task_slot slot;
     struct estimator estimator;
     double tokens, cost;                /* recent sums, for `rate`; cost: in units of an iteration without a draft under the
                                          * load at that time */
-    int before;                         /* the slot from which the task took over, while it is not `taught` */
-    bool taught;                        /* it had an iteration of its own */
 };
 
 /* A forward is a probe if its texts have other drafts than the best ones: none, or the best draft although none pays. */
 enum probe { PROBE_NONE, PROBE_PLAIN, PROBE_DRAFT };
 
-struct learned {                        /* shared by policies for concurrent texts */
-    int users;
-    struct tasks tasks;
-    struct task task[TASKS];            /* indexed by slot of `tasks` */
+struct learned {
+    struct shared_learning shared;
     double tokens, cost;                /* like those of a task, over all texts */
     enum probe probe;                   /* kind of the current forward */
     double trials;                      /* the loss that probes may still cause, in iterations without a draft */
@@ -72,9 +69,7 @@ struct cascade_cost {
     struct pending pending;
     struct learned *learned;
     struct task *now;                   /* of the text */
-    struct estimator own;               /* learned from the text alone */
-    /* Recent sums of log(probability by `own` / by the task) of outcomes, for drafted tokens, and for tokens ahead. */
-    double lead, lead_ahead;
+    struct text_estimator estimator;
     bool alone;                         /* there is no drafter */
     bool warm;                          /* the previous iteration had a draft: the drafter has no text to catch up with */
     /* State of the current iteration: */
@@ -119,29 +114,19 @@ static double plain_cost(const struct cascade_cost *c)
  * see its own share of the cost as the price of time, and the texts with the longest drafts would see the lowest price. */
 static double rate(const struct cascade_cost *c)
 {
-    const bool all = c->forward.load.texts > 1 && c->learned->users > 1;
+    const bool all = c->forward.load.texts > 1 && shared_learns(&c->forward);
     const double tokens = all ? c->learned->tokens : c->now->tokens, cost = all ? c->learned->cost : c->now->cost;
     return (cost > 0 ? fmax(1, tokens / cost) : 1) / plain_cost(c);
 }
 
-/* Texts of a task differ in acceptance. Where policies share the estimator of the task, each text has its own besides, and each
- * of the two counts by how well it predicted the text's recent outcomes. */
-static double mix(double lead, double of_task, double own)
-{
-    const double weight = 1 / (1 + exp(fmin(50, fmax(-50, lead_min - lead))));
-    return of_task + weight * (own - of_task);
-}
-
 static double chance_of(const struct cascade_cost *c, const struct estimator_signal *signal)
 {
-    const double of_task = estimator_of(&c->now->estimator, signal);
-    return c->learned->users > 1 ? mix(c->lead, of_task, estimator_of(&c->own, signal)) : of_task;
+    return text_estimator_of(&c->estimator, signal);
 }
 
 static double chance_ahead(const struct cascade_cost *c, int depth)
 {
-    const double of_task = estimator_ahead(&c->now->estimator, depth);
-    return c->learned->users > 1 ? mix(c->lead_ahead, of_task, estimator_ahead(&c->own, depth)) : of_task;
+    return text_estimator_ahead(&c->estimator, depth);
 }
 
 /* Returns the best K of 0 .. most. Tokens beyond the present chain also cost their drafting. */
@@ -263,24 +248,11 @@ static void time_drafting(struct cascade_cost *c, double each)
     c->learned->timed |= c->warm;
 }
 
-static double add_lead(double lead, double of_task, double own, bool kept)
-{
-    return lead_decay * lead + (kept ? log(own / of_task) : log((1 - own) / (1 - of_task)));
-}
-
 static void judge(void *context, int drafter, const struct estimator_signal *signal, bool kept)
 {
     struct cascade_cost *c = context;
     (void)drafter;                      /* there is one estimator for all drafters */
-    if (c->learned->users > 1) {
-        const struct estimator *task = &c->now->estimator;
-        c->lead = add_lead(c->lead, estimator_of(task, signal), estimator_of(&c->own, signal), kept);
-        if (!signal->before)
-            c->lead_ahead = add_lead(c->lead_ahead, estimator_ahead(task, signal->depth),
-                                     estimator_ahead(&c->own, signal->depth), kept);
-        estimator_observe(&c->own, signal, kept);
-    }
-    estimator_observe(&c->now->estimator, signal, kept);
+    text_estimator_observe(&c->estimator, signal, kept);
 }
 
 static void cascade_cost_observe(struct policy *policy, const struct outcome *outcome)
@@ -288,7 +260,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     struct cascade_cost *c = (struct cascade_cost *)policy;
     struct task *task = c->now;
     double level;
-    task->taught = true;
+    task->slot.taught = true;
     shared_learn(&c->forward, outcome);
     shared_charge(&c->forward, outcome, shared_growth(&c->forward, outcome->drafted + 1));
     if (c->made)
@@ -310,31 +282,18 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     union_learn(&c->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
-/* Returns the slot from which a new task takes over: of the text before, unless that only began, as concurrent texts do. */
-static int taken_over(const struct learned *learned, int before)
-{
-    for (int i = 0; i < TASKS && !learned->task[before].taught && learned->task[before].before != learned->tasks.now; i++)
-        before = learned->task[before].before;
-    return before;
-}
-
 static void cascade_cost_begin(struct policy *policy, const struct policy_text *text)
 {
     struct cascade_cost *c = (struct cascade_cost *)policy;
-    const int last = tasks_begin(&c->learned->tasks, text ? text->task : NULL);
-    c->now = &c->learned->task[c->learned->tasks.now];
-    if (last >= 0) {
-        const int before = taken_over(c->learned, last);
-        *c->now = c->learned->task[before];
-        c->now->before = before;
-        c->now->taught = false;
+    struct task_slot *slot = (struct task_slot *)c->now;
+    const bool takes_over = tasks_begin(&c->learned->shared.tasks, &slot, text ? text->task : NULL);
+    c->now = (struct task *)slot;
+    if (takes_over) {
         estimator_fade(&c->now->estimator, TASKS_TAKEN_OVER);
         c->now->tokens *= TASKS_TAKEN_OVER;
         c->now->cost *= TASKS_TAKEN_OVER;
     }
-    c->own = c->now->estimator;
-    estimator_fade(&c->own, TASKS_TAKEN_OVER);
-    c->lead = c->lead_ahead = 0;
+    text_estimator_begin(&c->estimator, &c->now->estimator, &c->learned->shared.users);
     c->warm = false;
     pending_clear(&c->pending);
     union_begin(&c->forward.experts);
@@ -345,8 +304,6 @@ static void cascade_cost_free(struct policy *policy)
     struct cascade_cost *c = (struct cascade_cost *)policy;
     shared_cost_free(&c->forward);
     pending_free(&c->pending);
-    if (c->learned && !--c->learned->users)
-        mem_free(&c->learned);
     mem_free(&c);
 }
 
@@ -362,23 +319,17 @@ static int read_settings(struct cascade_cost *c, struct spec *spec, const struct
         spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
         spec_float(spec, "decay|memory", 0.999, 0, 0.9999, &c->decay, err))
         return -1;
-    return shared_cost_init(&c->forward, file, c->max + 1, 1, setup, like ? &like->forward : NULL, err)
-         ? err_at(err, "cascade-cost") : 0;
+    const struct shared_setup shared = {file, c->max + 1, 1, sizeof *c->learned, sizeof *c->now};
+    return shared_cost_init(&c->forward, &shared, setup, like ? &like->forward : NULL, err) ? err_at(err, "cascade-cost") : 0;
 }
 
-/* Opens what is learned, or shares that of another policy. */
-static int learn_with(struct cascade_cost *c, const struct cascade_cost *like, struct err *err)
+/* Initialises what is learned, for the first policy that learns it. */
+static void learn_first(struct cascade_cost *c)
 {
-    c->learned = like ? like->learned : mem_alloc(1, sizeof *c->learned, err);
-    if (!c->learned)
-        return -1;
-    if (!c->learned->users++) {
-        if (!c->forward.has_table)
-            cost_model_let_bend(c->forward.model, bend, true);
-        c->learned->allowance = 1;
-        estimator_init(&c->learned->task[0].estimator, first_guess, c->decay);
-    }
-    return 0;
+    if (!c->forward.has_table)
+        cost_model_let_bend(c->forward.model, bend, true);
+    c->learned->allowance = 1;
+    estimator_init(&((struct task *)c->learned->shared.tasks.slot[0])->estimator, first_guess, c->decay);
 }
 
 static int cascade_cost_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
@@ -390,10 +341,13 @@ static int cascade_cost_open(struct policy **out, struct spec *spec, const struc
         return -1;
     c->shape = setup->shape;
     c->alone = !setup->drafters;
-    if (read_settings(c, spec, setup, err) || learn_with(c, (const struct cascade_cost *)setup->like, err)) {
+    if (read_settings(c, spec, setup, err)) {
         cascade_cost_free(&c->base);
         return -1;
     }
+    c->learned = (struct learned *)c->forward.common;
+    if (c->learned->shared.users == 1)
+        learn_first(c);
     cascade_cost_begin(&c->base, NULL);
     *out = &c->base;
     return 0;

@@ -311,7 +311,8 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
         dytc_fixed(spec, "dytc", d->drafters, d->fixed, err) ||
-        shared_cost_init(&d->forward, NULL, d->nodes + 1, 0.5, setup, NULL, err)) {
+        shared_cost_init(&d->forward, &(struct shared_setup){NULL, d->nodes + 1, 0.5, sizeof(struct shared_learning), 0}, setup,
+                         NULL, err)) {
         dytc_free(&d->base);
         return -1;
     }

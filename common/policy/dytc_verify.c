@@ -19,7 +19,7 @@
  * - A draft ends with a token that ends texts: one that ended an earlier text before its limit, and was not followed by another
  *   token since.
  *
- * What was learned is kept for each task, from text to text. */
+ * What was learned is kept for each task, from text to text, and policies of concurrent texts share it. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -33,6 +33,7 @@
 #include "common/predict/latency.h"
 #include "common/predict/pending.h"
 #include "common/predict/tasks.h"
+#include "common/predict/text_estimator.h"
 
 enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX = PLAN_TOKENS_MAX, ENDS = 8 };
 
@@ -60,9 +61,19 @@ struct known {                          /* measurements of a drafter in a task *
 };
 
 struct task {
+    struct task_slot slot;
     struct estimator estimator[DRAFTERS];
     struct known drafter[DRAFTERS];
     double tokens, cost;                /* recent sums, for the rate of tokens per cost */
+};
+
+struct learned {
+    struct shared_learning shared;
+    struct latency latency[DRAFTERS];
+    double allowance;                   /* the loss that trials may still cause, in forwards over one token */
+    int32_t end[ENDS];                  /* tokens that end texts, the oldest first */
+    int ends;
+    bool speaks[DRAFTERS];
 };
 
 struct dytc_verify {
@@ -75,17 +86,12 @@ struct dytc_verify {
     double fixed[DRAFTERS];             /* acceptance rates given; NaN: learned */
     double explore, optimism, decay;
     struct shared_cost forward;
-    struct latency latency[DRAFTERS];
+    struct learned *learned;
+    struct task *now;                   /* of the text */
+    struct text_estimator estimator[DRAFTERS];
     struct pending pending;
-    struct tasks tasks;
-    struct task task[TASKS], *now;      /* indexed by slot of `tasks` */
-    int64_t iterations;
-    double allowance;
-    int32_t end[ENDS];                  /* tokens that end texts, the oldest first */
-    int ends;
     int32_t last;                       /* last token of the text; -1: none yet */
     bool open;                          /* the text may still grow: its limit is not reached */
-    bool speaks[DRAFTERS];
     /* State of the current iteration: */
     double rate, verify[MAX + 1];
     double estimate[MAX];               /* acceptance probability of each token of the chain */
@@ -113,7 +119,7 @@ static double level_seconds(const struct dytc_verify *d) { return cost_model_lev
 /* Returns the expected acceptance probability of a drafter's next token at a depth (from 1), before the token is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
 {
-    return isnan(d->fixed[drafter]) ? estimator_ahead(&d->now->estimator[drafter], depth) : d->fixed[drafter];
+    return isnan(d->fixed[drafter]) ? text_estimator_ahead(&d->estimator[drafter], depth) : d->fixed[drafter];
 }
 
 /* Fills the plan's data of the drafters. optimistic_about: the drafter whose estimate is raised by optimism; -1: none. */
@@ -121,10 +127,10 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
 {
     double level = level_seconds(d);
     for (int i = 0; i < d->drafters; i++) {
-        const struct latency *latency = &d->latency[i];
+        const struct latency *latency = &d->learned->latency[i];
         double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
         double doubt = i == optimistic_about && isnan(d->fixed[i]) ? estimator_doubt(&d->now->estimator[i]) : 0;
-        double more = (d->optimism + optimism_saved * d->allowance) * doubt;
+        double more = (d->optimism + optimism_saved * d->learned->allowance) * doubt;
         out[i] = (struct plan_drafter){.out = d->dry[i] || (d->looks_up[i] && d->nodes < d->look_from)};
         for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
             out[i].chance[depth - 1] = fmin(0.98, chance_at(d, i, depth) + more) *
@@ -158,8 +164,8 @@ static int room_of(const struct dytc_verify *d, const struct draft_view *view)
 
 static bool ends_text(const struct dytc_verify *d, int32_t token)
 {
-    for (int i = 0; i < d->ends; i++)
-        if (d->end[i] == token)
+    for (int i = 0; i < d->learned->ends; i++)
+        if (d->learned->end[i] == token)
             return true;
     return false;
 }
@@ -167,18 +173,18 @@ static bool ends_text(const struct dytc_verify *d, int32_t token)
 static void forget_end(struct dytc_verify *d, int32_t token)
 {
     int left = 0;
-    for (int i = 0; i < d->ends; i++)
-        if (d->end[i] != token)
-            d->end[left++] = d->end[i];
-    d->ends = left;
+    for (int i = 0; i < d->learned->ends; i++)
+        if (d->learned->end[i] != token)
+            d->learned->end[left++] = d->learned->end[i];
+    d->learned->ends = left;
 }
 
 static void learn_end(struct dytc_verify *d, int32_t token)
 {
     forget_end(d, token);
-    if (d->ends == ENDS)
-        forget_end(d, d->end[0]);
-    d->end[d->ends++] = token;
+    if (d->learned->ends == ENDS)
+        forget_end(d, d->learned->end[0]);
+    d->learned->end[d->learned->ends++] = token;
 }
 
 static struct step extend(struct dytc_verify *d, const struct draft_view *view, int drafter, int tokens)
@@ -295,14 +301,14 @@ static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan,
     }
     weigh_verification(d, max, false);
     for (int i = 0; i < d->drafters && found < 0; i++)
-        if (!d->dry[i] && !d->looks_up[i] && plan->first != i && d->latency[i].idle >= idle_max)
+        if (!d->dry[i] && !d->looks_up[i] && plan->first != i && d->learned->latency[i].idle >= idle_max)
             found = i;
     if (found < 0)
         return -1;
     double loss = fmax(0, place_trial(d, drafter, found, max, plan, place));
-    if (loss > d->allowance)
+    if (loss > d->learned->allowance)
         return -1;
-    d->allowance -= loss;
+    d->learned->allowance -= loss;
     return found;
 }
 
@@ -314,8 +320,9 @@ static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
         const int drafter = tree->drafter[d->nodes];
         if (d->closed < 0 && ends_text(d, tree->token[d->nodes]))
             d->closed = d->nodes;
-        d->estimate[d->nodes] = isnan(d->fixed[drafter]) ? estimator_of(&d->now->estimator[drafter], &d->signal[d->nodes])
-                              : d->fixed[drafter];
+        d->estimate[d->nodes] = d->fixed[drafter];
+        if (isnan(d->fixed[drafter]))
+            d->estimate[d->nodes] = text_estimator_of(&d->estimator[drafter], &d->signal[d->nodes]);
     }
 }
 
@@ -385,7 +392,7 @@ static double second_chance(const struct known *known) { return (known->second +
 static double choose_branches(struct dytc_verify *d, const struct draft_tree *tree, int drafter)
 {
     const double right = second_chance(&d->now->drafter[drafter]), level = level_seconds(d);
-    const struct latency *latency = &d->latency[drafter];
+    const struct latency *latency = &d->learned->latency[drafter];
     double gain[MAX], worth = 0, chance = 1;
     for (int node = 0; node < tree->nodes; node++) {
         gain[node] = tree->drafter[node] == drafter ? chance * (1 - d->estimate[node]) * right : 0;
@@ -468,7 +475,7 @@ static bool take_step(struct dytc_verify *d, const struct draft_view *view, int 
         return view->added && cut(d, view, max, step);
     }
     if (view->added)
-        d->speaks[asked] = !isnan(view->tree->log_probability[view->tree->nodes - 1]);
+        d->learned->speaks[asked] = !isnan(view->tree->log_probability[view->tree->nodes - 1]);
     if (d->drops) {
         d->drops = false;
         d->dry[asked] |= !view->added;
@@ -489,6 +496,7 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
     struct plan plan;
     struct step step;
     if (!view->steps) {
+        shared_next(&d->forward);
         begin_iteration(d, max);
         d->room = view->room;
     }
@@ -517,7 +525,7 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
     }
     if (plan.first < 0)
         return d->trial >= 0 ? extend_by_trial(d, view, 1) : stop(d, view);
-    return extend(d, view, plan.first, d->speaks[plan.first] ? 1 : plan.count[plan.first]);
+    return extend(d, view, plan.first, d->learned->speaks[plan.first] ? 1 : plan.count[plan.first]);
 }
 
 /* Learns from second choices, which follow the chain: only those count whose first choice was wrong. */
@@ -544,28 +552,34 @@ static void follow_text(struct dytc_verify *d, const int32_t *token, int count)
     d->open = count <= d->room;
 }
 
+static void judge(void *context, int drafter, const struct estimator_signal *signal, bool kept)
+{
+    struct dytc_verify *d = context;
+    text_estimator_observe(&d->estimator[drafter], signal, kept);
+}
+
 static void dytc_verify_observe(struct policy *policy, const struct outcome *outcome)
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
-    d->iterations++;
+    d->now->slot.taught = true;
     shared_learn(&d->forward, outcome);
     shared_charge(&d->forward, outcome, shared_growth(&d->forward, outcome->drafted + 1));
     for (int i = 0; outcome->share && i < d->drafters; i++)
-        latency_observe(&d->latency[i], &outcome->share[i]);
+        latency_observe(&d->learned->latency[i], &outcome->share[i]);
     for (int i = 0; i < d->drafters; i++)
         estimator_fade(&d->now->estimator[i], fading);
     if (outcome->tree) {
         estimator_signals(d->signal, outcome->tree, d->nodes);
         pending_add(&d->pending, outcome->tree, d->signal);
     }
-    pending_learn(&d->pending, d->now->estimator, DRAFTERS, outcome->token, outcome->emitted);
+    pending_follow(&d->pending, judge, d, outcome->token, outcome->emitted);
     follow_text(d, outcome->token, outcome->emitted);
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
         const double part = shared_share(&d->forward, cost_model_steepness(d->forward.model), outcome->drafted + 1);
         const double cost = part + outcome->draft_s / level;
-        d->allowance = fmin(d->allowance + d->explore * cost, 12);
+        d->learned->allowance = fmin(d->learned->allowance + d->explore * cost, 12);
         d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;
         d->now->cost = 0.98 * d->now->cost + cost;
     }
@@ -586,17 +600,19 @@ static void forget(struct task *task, double weight)
 static void dytc_verify_begin(struct policy *policy, const struct policy_text *text)
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
-    const int before = tasks_begin(&d->tasks, text ? text->task : NULL);
-    d->now = &d->task[d->tasks.now];
+    struct task_slot *slot = (struct task_slot *)d->now;
+    const bool takes_over = tasks_begin(&d->learned->shared.tasks, &slot, text ? text->task : NULL);
+    d->now = (struct task *)slot;
     if (d->last >= 0 && d->open)
         learn_end(d, d->last);
     d->last = -1;
-    if (before >= 0) {
-        *d->now = d->task[before];
+    if (takes_over)
         forget(d->now, TASKS_TAKEN_OVER);
-    }
-    if (!text || !text->task)           /* the text may be of another kind */
+    const bool unknown = !text || !text->task;                  /* the text may be of another kind */
+    if (unknown && (d->now->slot.taught || !shared_learns(&d->forward)))
         forget(d->now, text_memory);
+    for (int i = 0; i < DRAFTERS; i++)
+        text_estimator_begin(&d->estimator[i], &d->now->estimator[i], &d->learned->shared.users);
     union_begin(&d->forward.experts);
     pending_clear(&d->pending);
 }
@@ -609,15 +625,31 @@ static void dytc_verify_free(struct policy *policy)
     mem_free(&d);
 }
 
+/* Initialises what is learned, for the first policy that learns it. */
+static void learn_first(struct dytc_verify *d, double warmup)
+{
+    struct task *first = (struct task *)d->learned->shared.tasks.slot[0];
+    if (!d->forward.has_table)
+        cost_model_let_bend(d->forward.model, bend, false);
+    d->learned->allowance = warmup;
+    for (int i = 0; i < DRAFTERS; i++) {
+        latency_init(&d->learned->latency[i], 0.98);
+        estimator_init(&first->estimator[i], first_guess, d->decay);
+        first->drafter[i].offers = 1;
+    }
+}
+
 static int read_settings(struct dytc_verify *d, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     int max = setup->max_length < MAX ? setup->max_length : MAX;
     int cap = setup->draft_length >= 0 ? setup->draft_length : MAX, ahead, siblings;
+    const struct dytc_verify *like = (const struct dytc_verify *)setup->like;
     const char *file;
+    double warmup;
     if (spec_int(spec, "max|most", cap < max ? cap : max, 0, max, &d->max, err) ||
         spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) ||
         spec_float(spec, "optimism|hope", 1.5, 0, 10, &d->optimism, err) ||
-        spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
+        spec_float(spec, "warmup", 8, 0, 1000, &warmup, err) ||
         spec_float(spec, "decay|memory", 0.999, 0, 0.9999, &d->decay, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) ||
         spec_choice(spec, "siblings", 1, dytc_yes_no, &siblings, err) || spec_text(spec, "cost", NULL, &file, err) ||
@@ -625,10 +657,12 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         return -1;
     d->ahead = ahead;
     d->siblings = siblings && !setup->chains;
-    if (shared_cost_init(&d->forward, file, nodes_for(d->max) + 1, 0.5, setup, NULL, err))
+    const struct shared_setup shared = {file, nodes_for(d->max) + 1, 0.5, sizeof *d->learned, sizeof *d->now};
+    if (shared_cost_init(&d->forward, &shared, setup, like ? &like->forward : NULL, err))
         return err_at(err, "dytc-verify");
-    if (!file)
-        cost_model_let_bend(d->forward.model, bend, false);
+    d->learned = (struct learned *)d->forward.common;
+    if (!shared_learns(&d->forward))
+        learn_first(d, warmup);
     return 0;
 }
 
@@ -645,11 +679,6 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
     if (read_settings(d, spec, setup, err)) {
         dytc_verify_free(&d->base);
         return -1;
-    }
-    for (int i = 0; i < DRAFTERS; i++) {
-        latency_init(&d->latency[i], 0.98);
-        estimator_init(&d->task[0].estimator[i], first_guess, d->decay);
-        d->task[0].drafter[i].offers = 1;
     }
     for (int i = 0; setup->drafter && i < d->drafters; i++)
         d->looks_up[i] = setup->drafter[i].looks_up;
@@ -670,7 +699,7 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_real(out, "gain", d->gain);
     values_real(out, "cost", d->cost);
     values_real(out, "rate", d->rate);
-    values_real(out, "allowance", d->allowance);
+    values_real(out, "allowance", d->learned->allowance);
     values_real(out, "level_us", 1e6 * level_seconds(d));
     values_real(out, "steepness", cost_model_steepness(d->forward.model));
     values_real(out, "doubt", cost_model_doubt(d->forward.model));
@@ -683,7 +712,7 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
         snprintf(key, sizeof key, "chance_doubt_%d", i);
         values_real(out, key, estimator_doubt(&d->now->estimator[i]));
         snprintf(key, sizeof key, "draft_us_%d", i);
-        values_real(out, key, 1e6 * latency_of(&d->latency[i], 1, 1, 1));
+        values_real(out, key, 1e6 * latency_of(&d->learned->latency[i], 1, 1, 1));
     }
 }
 

@@ -21,7 +21,7 @@
  *
  * All policies verify nothing if nothing pays. While recent drafts gave fewer tokens per second than iterations without a
  * draft, iterations are without drafts, except for trials, which lose at most the share `explore` of all time; a trial with a
- * gain earns the next one. Acceptance and recent drafts are those of the task. */
+ * gain earns the next one. Acceptance and recent drafts are those of the task. Policies of concurrent texts share them. */
 #include "common/policy/shape.h"
 
 #include <math.h>
@@ -32,6 +32,7 @@
 #include "common/policy/truth.h"
 #include "common/predict/pending.h"
 #include "common/predict/tasks.h"
+#include "common/predict/text_estimator.h"
 #include "common/predict/token_experts.h"
 #include "kernels/plain/trim.h"
 #include "kernels/plain/trim_experts.h"
@@ -43,9 +44,21 @@ static const double decay = 0.95;       /* factor on past tokens and seconds, pe
 static const double first_guess = 0.4, estimator_decay = 0.999;
 static const double sure_cost = 10;     /* min time of drafts, in forwards, before drafting is paused */
 
+struct recent { double tokens, seconds; };              /* sums over recent iterations with drafts */
+
 struct task {
+    struct task_slot slot;
     struct estimator estimator[DRAFTERS_MAX];
-    double tokens, seconds;             /* sums over recent iterations with drafts */
+    struct recent recent;
+};
+
+struct learned {
+    struct shared_learning shared;
+    struct token_experts wanted;        /* evict-experts: predicted experts by token */
+    double draft_seconds;               /* mean seconds of a draft; 0: none was made */
+    double token_seconds;               /* mean seconds of a drafted token */
+    bool speaks;                        /* the drafter states a probability of each token of a chain */
+    double allowance;                   /* the loss that trials may still cause */
 };
 
 struct evict {
@@ -56,17 +69,14 @@ struct evict {
     bool alone, calibrated;             /* alone: there is no drafter */
     double explore, threshold;
     struct shared_cost forward;
-    struct tasks tasks;
-    struct task task[TASKS], *now;      /* indexed by slot of `tasks` */
+    struct learned *learned;
+    struct task *now;                   /* of the text */
+    struct recent recent;               /* of the text; it begins with that of the task */
+    struct text_estimator estimator[DRAFTERS_MAX];
     struct pending pending;
-    struct token_experts wanted;        /* evict-experts: predicted experts by token */
     uint64_t *joined;                   /* [wanted.words] scratch; NULL: nothing was learned */
     struct truth truth;                 /* replaces estimates and predictions */
     int32_t last;                       /* the text's last token; -1: unknown */
-    double draft_seconds;               /* mean seconds of a draft; 0: none was made */
-    double token_seconds;               /* mean seconds of a drafted token */
-    bool speaks;                        /* the drafter states a probability of each token of a chain */
-    double allowance;                   /* the loss that trials may still cause */
     /* State of the current iteration: */
     bool drafts, paused, cut;
     int made, K;                        /* nodes drafted; nodes kept */
@@ -95,7 +105,7 @@ static double plain_seconds(const struct evict *e) { return cost_model_level(e->
 static double drafting_cost(const struct evict *e)
 {
     double level = cost_model_level(e->forward.model);
-    return level > 0 ? e->draft_seconds / level : 0;
+    return level > 0 ? e->learned->draft_seconds / level : 0;
 }
 
 static void set_scores(struct evict *e, const struct draft_tree *tree)
@@ -103,8 +113,8 @@ static void set_scores(struct evict *e, const struct draft_tree *tree)
     estimator_signals(e->signal, tree, 0);
     for (int node = 0; node < tree->nodes; node++) {
         const double stated = exp((double)tree->log_probability[node]);
-        const struct estimator *estimator = &e->now->estimator[tree->drafter[node]];
-        e->chance[node] = isnan(stated) || e->calibrated ? estimator_of(estimator, &e->signal[node]) : fmin(1, stated);
+        const struct text_estimator *estimator = &e->estimator[tree->drafter[node]];
+        e->chance[node] = isnan(stated) || e->calibrated ? text_estimator_of(estimator, &e->signal[node]) : fmin(1, stated);
     }
     if (e->truth.acceptance)
         truth_chances(&e->truth, tree, e->chance);
@@ -121,16 +131,17 @@ static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
 {
     const bool truth = e->truth.experts;
     uint64_t *joined = truth ? e->truth.joined : e->joined;
-    const int layers = truth ? e->truth.layers : joined ? e->wanted.layers : 1, max = e->shape->nodes;
+    const struct token_experts *wanted = &e->learned->wanted;
+    const int layers = truth ? e->truth.layers : joined ? wanted->layers : 1, max = e->shape->nodes;
     struct trim_experts trim = {
         .parent = tree->parent, .score = e->score, .nodes = tree->nodes, .max = max, .set = e->set,
-        .words = truth ? e->truth.words : joined ? e->wanted.words : 0, .all = (double)layers * e->forward.experts.experts,
+        .words = truth ? e->truth.words : joined ? wanted->words : 0, .all = (double)layers * e->forward.experts.experts,
         .each = (double)layers * e->forward.experts.top_k, .growth = e->growth, .average = e->average,
         .base = part(e, 0) + drafting_cost(e), .steepness = cost_model_steepness(e->forward.model)};
     if (truth)
         truth_sets(&e->truth, tree, e->forward.experts.experts, e->set);
     for (int row = 0; !truth && row <= tree->nodes; row++)
-        e->set[row] = joined ? token_experts_of(&e->wanted, row ? tree->token[row - 1] : e->last) : NULL;
+        e->set[row] = joined ? token_experts_of(wanted, row ? tree->token[row - 1] : e->last) : NULL;
     for (int k = 0; k <= tree->nodes && k <= max; k++) {
         e->growth[k] = extra(e, k + 1);
         e->average[k] = average_pairs(e, k + 1, layers);
@@ -170,7 +181,7 @@ static bool has_ended(struct evict *e, const struct draft_view *view)
 /* Returns whether a chain grows token by token, while the next token is expected to pay. */
 static bool grows(const struct evict *e)
 {
-    return (e->rule == RULE_RISING || e->rule == RULE_EXPERTS) && e->shape->class == &shape_chain && e->speaks;
+    return (e->rule == RULE_RISING || e->rule == RULE_EXPERTS) && e->shape->class == &shape_chain && e->learned->speaks;
 }
 
 /* Returns whether one more token of a chain is expected to gain more than its drafting and verification cost, in tokens at the
@@ -182,10 +193,12 @@ static bool goes_on(struct evict *e, const struct draft_view *view, int max)
     if (!view->added || nodes >= max || !(level > 0))
         return false;
     set_scores(e, view->tree);
-    const double plain = 1 / part(e, 0), rate = fmax(plain, e->now->seconds > 0 ? e->now->tokens * level / e->now->seconds : 0);
+    const struct recent *recent = &e->recent;
+    const double plain = 1 / part(e, 0), rate = fmax(plain, recent->seconds > 0 ? recent->tokens * level / recent->seconds : 0);
     const double added = shared_growth(&e->forward, nodes + 2) - shared_growth(&e->forward, nodes + 1);
-    const double cost = steepness * added + e->token_seconds / level;
-    return e->score[nodes - 1] * estimator_ahead(&e->now->estimator[view->tree->drafter[nodes - 1]], nodes + 1) > rate * cost;
+    const double cost = steepness * added + e->learned->token_seconds / level;
+    const struct text_estimator *estimator = &e->estimator[view->tree->drafter[nodes - 1]];
+    return e->score[nodes - 1] * text_estimator_ahead(estimator, nodes + 1) > rate * cost;
 }
 
 /* Stores the step that continues the draft. Returns whether there is one. */
@@ -212,7 +225,7 @@ static struct step cut(struct evict *e, const struct draft_tree *tree)
     int count = 0;
     e->cut = true;
     e->made = tree->nodes;
-    e->speaks = tree->nodes && !isnan(tree->log_probability[tree->nodes - 1]);
+    e->learned->speaks = tree->nodes && !isnan(tree->log_probability[tree->nodes - 1]);
     e->K = choose(e, tree);
     e->gain = 1;
     for (int at = 0; at < e->K; at++) {
@@ -232,12 +245,13 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
     const int max = shared_room(&e->forward, e->max < view->room ? e->max : view->room);
     if (!view->steps) {
         const double plain = plain_seconds(e);
+        shared_next(&e->forward);
         e->K = e->made = 0;
         e->cut = false;
         e->gain = 1;
         e->cost[0] = 1;
-        e->paused = e->now->seconds >= sure_cost * plain && e->now->tokens * plain < e->now->seconds;
-        e->drafts = !e->alone && max > 0 && (!e->paused || e->allowance >= drafting_cost(e));
+        e->paused = e->recent.seconds >= sure_cost * plain && e->recent.tokens * plain < e->recent.seconds;
+        e->drafts = !e->alone && max > 0 && (!e->paused || e->learned->allowance >= drafting_cost(e));
     }
     if (!e->drafts || e->cut)
         return (struct step){.kind = STEP_STOP};
@@ -249,12 +263,13 @@ static struct step evict_next(struct policy *policy, const struct draft_view *vi
 
 static void learn_experts(struct evict *e, const struct outcome *outcome)
 {
+    struct token_experts *wanted = &e->learned->wanted;
     const size_t row = (size_t)outcome->moe_layers * (size_t)outcome->top_k;
     for (int i = 0; outcome->expert && i < outcome->emitted; i++)
-        token_experts_learn(&e->wanted, i ? outcome->token[i - 1] : e->last, outcome->expert + (size_t)i * row,
+        token_experts_learn(wanted, i ? outcome->token[i - 1] : e->last, outcome->expert + (size_t)i * row,
                             e->forward.experts.experts, outcome->moe_layers, outcome->top_k);
-    if (!e->joined && e->wanted.layers)
-        e->joined = mem_alloc((size_t)e->wanted.words, sizeof *e->joined, NULL);
+    if (!e->joined && wanted->layers)
+        e->joined = mem_alloc((size_t)wanted->words, sizeof *e->joined, NULL);
     if (outcome->emitted)
         e->last = outcome->token[outcome->emitted - 1];
 }
@@ -271,22 +286,37 @@ static double growth_seen(const struct evict *e, const struct outcome *outcome)
     return usual > 0 ? root + (average - root) * fmax(0, outcome->experts_loaded - each) / usual : average;
 }
 
+static void judge(void *context, int drafter, const struct estimator_signal *signal, bool kept)
+{
+    struct evict *e = context;
+    text_estimator_observe(&e->estimator[drafter], signal, kept);
+}
+
+static void add_recent(struct recent *recent, int tokens, double seconds)
+{
+    recent->tokens = decay * recent->tokens + tokens;
+    recent->seconds = decay * recent->seconds + seconds;
+}
+
+static double mean_with(double mean, double value) { return mean > 0 ? 0.9 * mean + 0.1 * value : value; }
+
 static void evict_observe(struct policy *policy, const struct outcome *outcome)
 {
     struct evict *e = (struct evict *)policy;
+    struct learned *learned = e->learned;
+    e->now->slot.taught = true;
     shared_learn(&e->forward, outcome);
     const double own = shared_charge(&e->forward, outcome, growth_seen(e, outcome)), plain = plain_seconds(e);
     if (e->drafts) {
-        e->draft_seconds = e->draft_seconds > 0 ? 0.9 * e->draft_seconds + 0.1 * outcome->draft_s : outcome->draft_s;
-        const double each = outcome->draft_s / (e->made > 0 ? e->made : 1);
-        e->token_seconds = e->token_seconds > 0 ? 0.9 * e->token_seconds + 0.1 * each : each;
-        e->now->tokens = decay * e->now->tokens + outcome->emitted;
-        e->now->seconds = decay * e->now->seconds + own;
+        learned->draft_seconds = mean_with(learned->draft_seconds, outcome->draft_s);
+        learned->token_seconds = mean_with(learned->token_seconds, outcome->draft_s / (e->made > 0 ? e->made : 1));
+        add_recent(&e->recent, outcome->emitted, own);
+        add_recent(&e->now->recent, outcome->emitted, own);
         if (e->paused && plain > 0)
-            e->allowance -= own / plain - outcome->emitted;
+            learned->allowance -= own / plain - outcome->emitted;
     }
-    e->allowance = fmin(fmax(1, 2 * drafting_cost(e)), e->allowance + e->explore);
-    pending_learn(&e->pending, e->now->estimator, DRAFTERS_MAX, outcome->token, outcome->emitted);
+    learned->allowance = fmin(fmax(1, 2 * drafting_cost(e)), learned->allowance + e->explore);
+    pending_follow(&e->pending, judge, e, outcome->token, outcome->emitted);
     if (e->rule == RULE_EXPERTS)
         learn_experts(e, outcome);
     union_learn(&e->forward.experts, outcome->expert, outcome->emitted, outcome->moe_layers);
@@ -296,12 +326,14 @@ static void evict_observe(struct policy *policy, const struct outcome *outcome)
 static void evict_begin(struct policy *policy, const struct policy_text *text)
 {
     struct evict *e = (struct evict *)policy;
-    const int before = tasks_begin(&e->tasks, text ? text->task : NULL);
-    e->now = &e->task[e->tasks.now];
-    if (before >= 0) {
-        *e->now = e->task[before];
-        for (int i = 0; i < DRAFTERS_MAX; i++)
+    struct task_slot *slot = (struct task_slot *)e->now;
+    const bool takes_over = tasks_begin(&e->learned->shared.tasks, &slot, text ? text->task : NULL);
+    e->now = (struct task *)slot;
+    e->recent = e->now->recent;
+    for (int i = 0; i < DRAFTERS_MAX; i++) {
+        if (takes_over)
             estimator_fade(&e->now->estimator[i], TASKS_TAKEN_OVER);
+        text_estimator_begin(&e->estimator[i], &e->now->estimator[i], &e->learned->shared.users);
     }
     if (e->truth.recording)
         recorded_follow_begin(&e->truth.follow, text);
@@ -313,8 +345,9 @@ static void evict_begin(struct policy *policy, const struct policy_text *text)
 static void evict_free(struct policy *policy)
 {
     struct evict *e = (struct evict *)policy;
+    if (e->learned && e->learned->shared.users == 1)
+        token_experts_free(&e->learned->wanted);
     shared_cost_free(&e->forward);
-    token_experts_free(&e->wanted);
     truth_free(&e->truth);
     pending_free(&e->pending);
     mem_free(&e->joined);
@@ -336,7 +369,21 @@ static int read_settings(struct evict *e, struct spec *spec, const struct policy
         truth_open(&e->truth, spec, setup, 1 + ROOM, err))
         return -1;
     e->calibrated = calibrated;
-    return shared_cost_init(&e->forward, file, UNION_TOKENS, 1, setup, NULL, err) ? err_at(err, "%s", name) : 0;
+    const struct shared_setup shared = {file, UNION_TOKENS, 1, sizeof *e->learned, sizeof *e->now};
+    const struct evict *like = (const struct evict *)setup->like;
+    if (shared_cost_init(&e->forward, &shared, setup, like ? &like->forward : NULL, err))
+        return err_at(err, "%s", name);
+    e->learned = (struct learned *)e->forward.common;
+    return 0;
+}
+
+/* Initialises what is learned, for the first policy that learns it. */
+static void learn_first(struct evict *e)
+{
+    struct task *first = (struct task *)e->learned->shared.tasks.slot[0];
+    e->learned->allowance = 1;
+    for (int i = 0; i < DRAFTERS_MAX; i++)
+        estimator_init(&first->estimator[i], first_guess, estimator_decay);
 }
 
 static int open_with(struct policy **out, struct spec *spec, const struct policy_setup *setup, enum rule rule,
@@ -348,14 +395,12 @@ static int open_with(struct policy **out, struct spec *spec, const struct policy
     e->shape = setup->shape;
     e->rule = rule;
     e->alone = !setup->drafters;
-    e->allowance = 1;
     if (read_settings(e, spec, setup, name, err)) {
         evict_free(&e->base);
         return -1;
     }
-    for (int i = 0; i < DRAFTERS_MAX; i++)
-        estimator_init(&e->task[0].estimator[i], first_guess, estimator_decay);
-    e->now = &e->task[0];
+    if (!shared_learns(&e->forward))
+        learn_first(e);
     *out = &e->base;
     return 0;
 }
@@ -393,10 +438,11 @@ static void evict_state(const struct policy *policy, struct values *out)
     values_real(out, "drafting", drafting_cost(e));
     values_real(out, "steepness", cost_model_steepness(e->forward.model));
     values_real(out, "level_us", 1e6 * cost_model_level(e->forward.model));
-    values_real(out, "allowance", e->allowance);
-    if (e->wanted.named) {
-        values_real(out, "recall", (double)e->wanted.right / (double)e->wanted.wanted);
-        values_real(out, "precision", (double)e->wanted.right / (double)e->wanted.named);
+    values_real(out, "allowance", e->learned->allowance);
+    const struct token_experts *wanted = &e->learned->wanted;
+    if (wanted->named) {
+        values_real(out, "recall", (double)wanted->right / (double)wanted->wanted);
+        values_real(out, "precision", (double)wanted->right / (double)wanted->named);
     }
 }
 

@@ -8,30 +8,32 @@
 static const double weight = 0.2;           /* weight of the last forward in the average of `only` */
 static const double only_min = 1e-3;
 
-int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
+int shared_cost_init(struct shared_cost *cost, const struct shared_setup *shared, const struct policy_setup *setup,
                      const struct shared_cost *like, struct err *err)
 {
-    if (file && cost_table_read(&cost->table, file, err))
+    if (shared->file && cost_table_read(&cost->table, shared->file, err))
         return err_at(err, "cost");
-    cost->has_table = file != NULL;
-    union_init(&cost->experts, tokens, setup->experts, setup->top_k);
+    cost->has_table = shared->file != NULL;
+    union_init(&cost->experts, shared->tokens, setup->experts, setup->top_k);
     const bool experts = cost->experts.experts > 0;
-    cost->common = like ? like->common : mem_alloc(1, sizeof *cost->common, err);
+    cost->common = like ? like->common : mem_alloc(1, shared->bytes, err);
     if (!cost->common)
         return -1;
     cost->model = &cost->common->cost;
     if (!cost->common->users++) {
         cost->common->observed = true;
-        cost_model_init(cost->model, file ? 1 : experts ? 0.8 : dense, file ? 0.2 : experts ? 0.3 : 1);
+        cost_model_init(cost->model, shared->file ? 1 : experts ? 0.8 : shared->dense, shared->file ? 0.2 : experts ? 0.3 : 1);
     }
-    return 0;
+    return shared->task_bytes ? tasks_add_text(&cost->common->tasks, shared->task_bytes, err) : 0;
 }
 
 void shared_cost_free(struct shared_cost *cost)
 {
     union_free(&cost->experts);
-    if (cost->common && !--cost->common->users)
-        mem_free(&cost->common);
+    if (!cost->common || --cost->common->users)
+        return;
+    tasks_free(&cost->common->tasks);
+    mem_free(&cost->common);
 }
 
 bool shared_next(struct shared_cost *cost)

@@ -16,6 +16,7 @@
 #include "common/policy/cost.h"
 #include "common/policy/policy.h"
 #include "common/predict/cost_model.h"
+#include "common/predict/tasks.h"
 
 struct shared_load {            /* initialise with {0}: alone */
     int texts;                  /* number of texts of the last forward; below 2: it was not shared */
@@ -26,27 +27,38 @@ struct shared_load {            /* initialise with {0}: alone */
     bool learned;               /* `only` was measured */
 };
 
-struct shared_model {           /* shared by the policies that learn together (policy_setup.like) */
-    int users;
+struct shared_learning {        /* the first member of what policies learn together (policy_setup.like) */
+    int users;                          /* number of these policies */
     bool observed;                      /* the present forward was observed */
     struct cost_model cost;             /* cost model of the whole forward */
+    struct tasks tasks;
+};
+
+struct shared_setup {
+    const char *file;                   /* cost table; NULL: costs follow from the experts that tokens are predicted to load */
+    int tokens;                         /* maximum number of tokens of such a prediction */
+    double dense;                       /* the expected steepness for a model without experts (predict/cost_model.h) */
+    size_t bytes;                       /* size of what policies learn together, which begins with struct shared_learning */
+    size_t task_bytes;                  /* size of a task's values (predict/tasks.h); 0: the policy has no tasks */
 };
 
 struct shared_cost {
     bool has_table;
     struct cost_table table;
     struct union_predictor experts;     /* the caller calls union_begin and union_learn */
-    struct shared_model *common;
+    struct shared_learning *common;
     struct cost_model *model;           /* &common->cost */
     struct shared_load load;
 };
 
-/* Initialises the cost. file: a cost table; NULL: costs follow from the experts that `tokens` tokens are predicted to load.
- * dense: the expected steepness for a model without experts (predict/cost_model.h). like: the cost of another policy, whose
- * cost model is shared; NULL: none. */
-int shared_cost_init(struct shared_cost *cost, const char *file, int tokens, double dense, const struct policy_setup *setup,
+/* Initialises the cost. like: the cost of another policy, with which this one learns; NULL: none. Then the memory of
+ * cost->common is new, and 0 beyond struct shared_learning. */
+int shared_cost_init(struct shared_cost *cost, const struct shared_setup *shared, const struct policy_setup *setup,
                      const struct shared_cost *like, struct err *err);
 void shared_cost_free(struct shared_cost *cost);
+
+/* Returns whether policies for concurrent texts share what they learn. */
+static inline bool shared_learns(const struct shared_cost *cost) { return cost->common->users > 1; }
 
 /* Must be called before the draft of each iteration. Returns whether this text is the first to draft for a forward. Texts that
  * share a forward draft before it and learn after it; of texts with one cost model the first outcome corrects it. */

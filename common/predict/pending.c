@@ -53,20 +53,6 @@ void pending_follow(struct pending *pending, pending_judge *judge, void *context
     }
 }
 
-struct learners { struct estimator *estimator; int drafters; };
-
-static void learn(void *context, int drafter, const struct estimator_signal *signal, bool kept)
-{
-    const struct learners *learners = context;
-    estimator_observe(&learners->estimator[learners->drafters > 1 ? drafter : 0], signal, kept);
-}
-
-void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count)
-{
-    struct learners learners = {estimator, drafters};
-    pending_follow(pending, learn, &learners, token, count);
-}
-
 void pending_clear(struct pending *pending) { pending->drafts = 0; }
 
 void pending_free(struct pending *pending)

@@ -24,9 +24,6 @@ void pending_add(struct pending *pending, const struct draft_tree *tree, const s
 typedef void pending_judge(void *context, int drafter, const struct estimator_signal *signal, bool kept);
 void pending_follow(struct pending *pending, pending_judge *judge, void *context, const int32_t *token, int count);
 
-/* Trains estimator[drafters], or one estimator for all drafters, on the tokens that follow in the text. */
-void pending_learn(struct pending *pending, struct estimator *estimator, int drafters, const int32_t *token, int count);
-
 void pending_clear(struct pending *pending);            /* before another text */
 void pending_free(struct pending *pending);
 

@@ -123,6 +123,12 @@ static int propose(struct reference *t, struct draft_tree *tree, int text, int c
     return tree->nodes - before;
 }
 
+static void judge(void *estimator, int drafter, const struct estimator_signal *signal, bool kept)
+{
+    (void)drafter;
+    estimator_observe(estimator, signal, kept);
+}
+
 /* Judges the draft and updates both sides; returns the number of emitted tokens. */
 static int learn(struct reference *t, struct policy *policy, const struct draft_tree *tree, int made, int text)
 {
@@ -157,7 +163,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
     t->allowance = fmin(1, t->allowance + t->shadow - (K ? 0 : spent));
     t->now->tokens = 0.98 * t->now->tokens + kept + 1;
     t->now->cost = 0.98 * t->now->cost + forward(t, K + 1, 0) + spent;
-    pending_learn(&t->pending, &t->now->estimator, 1, emitted, kept + 1);
+    pending_follow(&t->pending, judge, &t->now->estimator, emitted, kept + 1);
     union_learn(&t->experts, outcome.expert, kept + 1, LAYERS);
     return kept + 1;
 }

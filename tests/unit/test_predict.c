@@ -43,7 +43,12 @@ static void teach_draft(struct teaching *t, const int32_t (*node)[3], int nodes,
     pending_add(&t->pending, &t->tree, t->signal);
 }
 
-static void teach_text(struct teaching *t, int32_t token) { pending_learn(&t->pending, t->estimator, 2, &token, 1); }
+static void judge(void *context, int drafter, const struct estimator_signal *signal, bool kept)
+{
+    estimator_observe(&((struct teaching *)context)->estimator[drafter], signal, kept);
+}
+
+static void teach_text(struct teaching *t, int32_t token) { pending_follow(&t->pending, judge, t, &token, 1); }
 
 static void expect(struct teaching *t, int node, int drafter, bool kept)
 {
@@ -490,52 +495,88 @@ static void tasks_are_remembered(void **state)
     }
 }
 
-/* Texts of new tasks that begin together all take over what was learned before, not what the one before has just taken over. */
+/* Texts of new tasks that begin together all take over what was learned before, not what the one before has just taken over.
+ * Each keeps its own estimates, even if there are more tasks than a single text has slots for. */
 static void tasks_that_begin_together_take_over_the_same(void **state)
 {
-    enum { TEXTS = 3 };
-    static const char *const names[TEXTS] = {"a", "b", "c"};
-    struct shape *shape = NULL;
-    struct policy *policy[TEXTS] = {open_policy("cascade-cost", &shape)};
-    const struct policy_setup setup = {.drafters = 1, .draft_length = DRAFT_LENGTH_NONE, .max_length = 64, .shape = shape,
-                                       .like = policy[0]};
+    enum { TEXTS = TASKS + 4 };
+    static const char *const policies[] = {"cascade-cost", "evict", "dytc-verify"};
     (void)state;
-    policy[0]->class->estimator(policy[0], 0)->seen = 1000;
-    for (int i = 1; i < TEXTS; i++)
-        assert_int_equal(policy_open(&policy[i], "cascade-cost", &setup, NULL), 0);
-    for (int i = 0; i < TEXTS; i++) {
-        policy[i]->class->begin(policy[i], &(struct policy_text){.task = names[i]});
-        near(policy[i]->class->estimator(policy[i], 0)->seen, 250, 1e-9);
+    for (int which = 0; which < 3; which++) {
+        struct shape *shape = NULL;
+        struct policy *policy[TEXTS] = {open_policy(policies[which], &shape)};
+        const struct policy_setup setup = {.drafters = 1, .draft_length = DRAFT_LENGTH_NONE, .max_length = 64, .shape = shape,
+                                           .like = policy[0]};
+        policy[0]->class->estimator(policy[0], 0)->seen = 1000;
+        for (int i = 1; i < TEXTS; i++)
+            assert_int_equal(policy_open(&policy[i], policies[which], &setup, NULL), 0);
+        for (int i = 0; i < TEXTS; i++) {
+            char name[TASK_BYTES];
+            snprintf(name, sizeof name, "task %d", i);
+            policy[i]->class->begin(policy[i], &(struct policy_text){.task = name});
+            near(policy[i]->class->estimator(policy[i], 0)->seen, 250, 1e-9);
+        }
+        for (int i = 0; i < TEXTS; i++)
+            policy[i]->class->estimator(policy[i], 0)->seen = i;
+        for (int i = 0; i < TEXTS; i++)
+            near(policy[i]->class->estimator(policy[i], 0)->seen, i, 0);
+        for (int i = TEXTS; i-- > 0; )
+            policy_close(&policy[i]);
+        shape_close(&shape);
     }
-    for (int i = TEXTS; i-- > 0; )
-        policy_close(&policy[i]);
-    shape_close(&shape);
+}
+
+/* Begins a text of a task; returns the index of its slot. *from: the slot from which it took over; -1: none. */
+static int begin_task(struct tasks *tasks, struct task_slot **now, const char *name, int *from)
+{
+    const bool takes_over = tasks_begin(tasks, now, name);
+    int slot = -1;
+    *from = -1;
+    for (int i = 0; i < tasks->slots; i++) {
+        slot = tasks->slot[i] == *now ? i : slot;
+        *from = takes_over && tasks->slot[i] == (*now)->before ? i : *from;
+    }
+    (*now)->taught = true;
+    return slot;
 }
 
 static void the_task_unused_for_longest_is_forgotten(void **state)
 {
     struct tasks tasks = {.texts = 0};
+    struct task_slot *now = NULL, *other = NULL;
     char name[TASK_BYTES + 8] = "";
+    int from;
     (void)state;
-    assert_int_equal(tasks_begin(&tasks, NULL), -1);                    /* nothing was learned before */
-    assert_int_equal(tasks.now, 0);
-    assert_int_equal(tasks_begin(&tasks, ""), -1);                      /* the same task */
+    assert_int_equal(tasks_add_text(&tasks, sizeof *now, NULL), 0);
+    assert_int_equal(begin_task(&tasks, &now, NULL, &from), 0);
+    assert_int_equal(from, -1);                                 /* nothing was learned before */
+    begin_task(&tasks, &now, "", &from);                        /* the same task */
+    assert_int_equal(from, -1);
     for (int i = 1; i < TASKS; i++) {
         snprintf(name, sizeof name, "task %d", i);
-        assert_int_equal(tasks_begin(&tasks, name), i - 1);
-        assert_int_equal(tasks.now, i);
+        assert_int_equal(begin_task(&tasks, &now, name, &from), i);
+        assert_int_equal(from, i - 1);
     }
-    assert_int_equal(tasks_begin(&tasks, "task 3"), -1);
-    assert_int_equal(tasks.now, 3);
-    assert_int_equal(tasks_begin(&tasks, NULL), -1);
-    assert_int_equal(tasks_begin(&tasks, "new"), 0);                    /* replaces task 1 */
-    assert_int_equal(tasks.now, 1);
-    assert_int_equal(tasks_begin(&tasks, "task 1"), 1);                 /* replaces task 2 */
-    assert_int_equal(tasks.now, 2);
-    memset(name, 'a', TASK_BYTES + 7);                                  /* only the first characters of a long name count */
-    tasks_begin(&tasks, name);
+    assert_int_equal(begin_task(&tasks, &now, "task 3", &from), 3);
+    assert_int_equal(from, -1);
+    begin_task(&tasks, &now, NULL, &from);
+    assert_int_equal(begin_task(&tasks, &now, "new", &from), 1);          /* replaces task 1 */
+    assert_int_equal(from, 0);
+    assert_int_equal(begin_task(&tasks, &now, "task 1", &from), 2);       /* replaces task 2 */
+    assert_int_equal(from, 1);
+    memset(name, 'a', TASK_BYTES + 7);                          /* only the first characters of a long name count */
+    begin_task(&tasks, &now, name, &from);
     name[TASK_BYTES] = 'b';
-    assert_int_equal(tasks_begin(&tasks, name), -1);
+    begin_task(&tasks, &now, name, &from);
+    assert_int_equal(from, -1);
+    assert_int_equal(tasks_add_text(&tasks, sizeof *now, NULL), 0);       /* another text is of a task that is not reused */
+    assert_int_equal(begin_task(&tasks, &other, "kept", &from), TASKS);
+    for (int i = 0; i < 2 * TASKS; i++) {
+        snprintf(name, sizeof name, "further task %d", i);
+        begin_task(&tasks, &now, name, &from);
+    }
+    assert_string_equal(other->name, "kept");
+    tasks_free(&tasks);
 }
 
 int main(void)
