@@ -6,6 +6,9 @@
 
 #include <pthread.h>
 
+/* The stack of every thread, also the main one (cli/run.c): attention keeps more than 1 MiB there. */
+enum { THREAD_STACK_BYTES = 8 << 20 };
+
 /* Starts a thread that runs `run` with `argument`, like pthread_create. Returns 0 or an error number. The caller joins the
  * thread. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *argument);

@@ -12,6 +12,7 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/base/text.h"
+#include "common/base/thread.h"
 #include "common/base/version.h"
 #include "common/cli/nearest.h"
 #include "common/cli/signals.h"
@@ -113,6 +114,20 @@ static int note_late_subcommand(const struct command *command, const struct cons
     return -1;
 }
 
+/* Raises the limit of the main thread's stack to what computations need: beyond it the process would end by SIGSEGV. */
+static int raise_stack(struct err *err)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= THREAD_STACK_BYTES)
+        return 0;
+    const unsigned long long allowed = (unsigned long long)limit.rlim_max >> 10;
+    limit.rlim_cur = THREAD_STACK_BYTES;
+    if (limit.rlim_max < limit.rlim_cur)
+        limit.rlim_max = limit.rlim_cur;
+    return !setrlimit(RLIMIT_STACK, &limit) ? 0 : err_set(err, ERR_INPUT, "`ulimit -s' allows at most %llu KiB of stack; raise "
+                                                          "it to %d", allowed, THREAD_STACK_BYTES >> 10);
+}
+
 static int run_subcommand(const struct command *command, const struct subcommand *sub, bool named, struct console *console,
                           struct err *err)
 {
@@ -132,7 +147,7 @@ static int run_subcommand(const struct command *command, const struct subcommand
         rc = print_version(command, err);
     else {
         console->started = true;
-        rc = sub->run(args, console, err);
+        rc = raise_stack(err) ? -1 : sub->run(args, console, err);
     }
 done:
     opt_free(sub, args);

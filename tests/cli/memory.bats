@@ -85,6 +85,18 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     done
 }
 
+@test "a low limit on the stack is raised, or reported with a remedy" {
+    [ "$(ulimit -S -s 256; moe-decode -q -m "$MOE_POCKET" -n 1 -j 2 -p 'Tom has')" = \
+        "$(moe-decode -q -m "$MOE_POCKET" -n 1 -p 'Tom has')" ]
+    # Only a process with this capability, usually root's, can raise the hard limit.
+    local without=
+    [ "$(id -u)" != 0 ] || without='setpriv --bounding-set -sys_resource'
+    $without true || skip "there is no setpriv"
+    run bash -c "ulimit -s 256; exec $without moe-decode -q -m $MOE_POCKET -n 1 -p a"
+    assert_trouble moe-decode
+    [ "$output" = "moe-decode: \`ulimit -s' allows at most 256 KiB of stack; raise it to 8192" ]
+}
+
 @test "a mapped model that is truncated while it runs: one line, exit 2, nothing half-written" {
     local option
     mkdir -p cut
