@@ -289,6 +289,17 @@ static int name_stream(struct text *out, const char *suite, struct err *err)
     return 0;
 }
 
+/* Runs the suite; if it fails and finished samples are kept, the error says how to continue. */
+static int run_kept(struct bench_setup *setup, struct err *err)
+{
+    bool kept = false;
+    setup->kept = &kept;
+    int rc = bench_run(setup, err);
+    if (rc && kept && err->code != ERR_SIGNAL && err->code != ERR_PIPE)
+        again_hint(err, setup->console, 2, setup->output, "");
+    return rc;
+}
+
 /* Runs at a terminal: writes the stream to a file, and the report on it to the terminal. */
 static int run_at_terminal(struct bench_setup *setup, const char *suite, struct err *err)
 {
@@ -299,7 +310,7 @@ static int run_at_terminal(struct bench_setup *setup, const char *suite, struct 
         goto done;
     const char *kept = setup->output = path.data;
     setup->signal_text = setup->console->quiet ? NULL : signal_text.data;
-    if (bench_run(setup, err))
+    if (run_kept(setup, err))
         goto done;
     struct report_args args = { .inputs = { &kept, 1 }, .output = "-" };
     if (report(&args, setup->console, err))
@@ -318,7 +329,7 @@ static int run_into(struct bench_setup *setup, struct err *err)
     if (put_signal_text(&signal_text, setup->console, setup->output, err))
         return -1;
     setup->signal_text = setup->console->quiet ? NULL : signal_text.data;
-    int rc = bench_run(setup, err);
+    int rc = run_kept(setup, err);
     text_free(&signal_text);
     return rc;
 }

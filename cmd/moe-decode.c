@@ -506,20 +506,7 @@ static int leave_chat(struct run *run, struct err *err)
 /* Appends to the error how to continue from the kept stream. */
 static void add_continuation_hint(const struct run *run, struct err *err)
 {
-    const char *stream = run->args->stream, *more = reads_input(run->args) ? ", with the same prompts as input" : "";
-    struct text line = {0};
-    struct err full = {0};
-    bool fits = !again_put(&line, run->console, 1, stream, NULL) &&
-                strlen(err->text) + line.length + strlen(more) + 64 < sizeof full.text;
-    for (size_t i = 0; fits && i < line.length; i++)
-        fits = (unsigned char)line.data[i] >= ' ';
-    if (fits)
-        err_set(&full, err->code, "%s; this continues from there%s: %s", err->text, more, line.data);
-    else
-        err_set(&full, err->code, "%.300s; the same command line with --resume %.300s continues from there%s", err->text,
-                stream, more);
-    *err = full;
-    text_free(&line);
+    again_hint(err, run->console, 1, run->args->stream, reads_input(run->args) ? ", with the same prompts as input" : "");
 }
 
 /* Ends the run after a signal: keeps the outputs so far, and marks the stream as incomplete. */

@@ -279,6 +279,7 @@ struct output {
     } window;
     uint64_t written_back;  /* write-back was started for all bytes before this offset */
     int fd, slot;           /* slot: of the temporary name in the table of names; -1 when written in place */
+    bool keeps;             /* opened by output_open_kept */
     bool kept, folder_synced;
     double synced;          /* clock_seconds; initially the time of opening */
 };
@@ -496,6 +497,7 @@ static int open_output(struct output **address, const char *path, bool kept, str
     if (!out)
         return -1;
     out->fd = out->slot = -1;
+    out->keeps = kept;
     out->synced = clock_seconds();
     out->path = mem_string(path, err);
     out->buffer = mem_alloc(BUFFER_BYTES, 1, err);
@@ -533,7 +535,7 @@ static void sync_folder(const char *path)
  * ones; syncing once a second bounds the loss without waiting for the disk after each write. */
 void output_keep(struct output *out)
 {
-    if (out->slot < 0)
+    if (out->slot < 0 || !out->keeps)
         return;
     atomic_store(&slots[out->slot].state, SLOT_KEPT);
     out->kept = true;

@@ -66,7 +66,8 @@ int output_check_folder(const char *path, struct err *err);
 
 /* Opens an output that takes hours: written as PATH.part, which neither signals nor failures remove after output_keep. The
  * partial output of an earlier process is at output_left (PATH.part.old, the longest one; NULL: none) until the commit
- * removes it. If another process is writing PATH.part, opening fails. output_keep syncs to the disk, at most once a second.
+ * removes it. If another process is writing PATH.part, opening fails. output_keep syncs to the disk, at most once a second;
+ * it does nothing to outputs of output_open.
  * The farewell, set before the first output_keep, is the text that a fatal signal prints on stderr if a part was kept; a
  * farewell of 4 KiB or more is not printed. */
 int output_open_kept(struct output **out, const char *path, struct err *err);

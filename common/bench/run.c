@@ -289,6 +289,13 @@ static int pass_finished(struct bench *bench, struct err *err)
     return 0;
 }
 
+/* Reports whether the samples so far survive a failure. */
+static void tell_kept(const struct bench *bench)
+{
+    if (bench->setup->kept && bench->writer)
+        *bench->setup->kept = writer_is_kept(bench->writer);
+}
+
 /* Runs everything after the header of the stream is written. */
 static int run_all(struct bench *bench, struct err *err)
 {
@@ -311,7 +318,10 @@ static int run_all(struct bench *bench, struct err *err)
     else if (!rc)
         rc = put_machine(bench, err) || warm_up(bench, err) || run_samples(bench, err) || put_machine(bench, err) ? -1 : 0;
     progress_end(&bench->bar);
-    return rc || !bench->writer ? rc : writer_close(&bench->writer, err);
+    if (rc || !bench->writer)
+        return rc;
+    tell_kept(bench);
+    return writer_close(&bench->writer, err);
 }
 
 int bench_run(const struct bench_setup *setup, struct err *err)
@@ -333,6 +343,7 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         writer_set_signal_text(bench.writer, setup->signal_text);
     rc = run_all(&bench, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;
 done:
+    tell_kept(&bench);
     writer_abort(&bench.writer, err);
     resume_close(&bench.resume);
     text_free(&bench.plan);

@@ -17,6 +17,7 @@ struct bench_setup {
     const char *output;                     /* "-": standard output */
     bool keep;                              /* finished samples survive signals and failures, in a file beside the output */
     const char *signal_text;                /* printed when a signal ends a run whose samples are kept; NULL: nothing */
+    bool *kept;                             /* receives whether a failed run left its finished samples; NULL: not wanted */
     const char *resume;                     /* stream of an interrupted run to resume (implies keep); NULL: none */
     const char *note;                       /* printed once all settings are known to work; NULL: nothing */
     struct shard shard;                     /* runs this part of the suite's prompts only */

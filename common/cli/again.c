@@ -36,3 +36,20 @@ int again_put(struct text *out, const struct console *console, int words, const 
     }
     return 0;
 }
+
+void again_hint(struct err *err, const struct console *console, int words, const char *stream, const char *more)
+{
+    struct text line = {0};
+    struct err full = {0};
+    bool fits = !again_put(&line, console, words, stream, NULL) &&
+                strlen(err->text) + line.length + strlen(more) + 64 < sizeof full.text;
+    for (size_t i = 0; fits && i < line.length; i++)
+        fits = (unsigned char)line.data[i] >= ' ';
+    if (fits)
+        err_set(&full, err->code, "%s; this continues from there%s: %s", err->text, more, line.data);
+    else
+        err_set(&full, err->code, "%.300s; the same command line with --resume %.300s continues from there%s", err->text,
+                stream, more);
+    *err = full;
+    text_free(&line);
+}

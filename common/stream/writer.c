@@ -160,6 +160,8 @@ const char *writer_left(const struct writer *writer) { return output_left(writer
 
 void writer_set_signal_text(struct writer *writer, const char *text) { output_set_signal_text(writer->out, text); }
 
+bool writer_is_kept(const struct writer *writer) { return writer->out && output_is_kept(writer->out); }
+
 int writer_keep(struct writer *writer, struct err *err)
 {
     if (output_flush(writer->out, err))

@@ -31,6 +31,7 @@ int writer_open(struct writer **out, const char *path, const struct header *head
  * failures, as PATH.part without an end record, from which a later run can continue. writer_left returns the path of such a
  * file left by an earlier run (NULL: none). */
 int writer_open_kept(struct writer **out, const char *path, const struct header *header, struct err *err);
+bool writer_is_kept(const struct writer *writer);       /* returns whether records survive a failure */
 const char *writer_left(const struct writer *writer);
 void writer_set_signal_text(struct writer *writer, const char *text);  /* output_set_signal_text */
 int writer_keep(struct writer *writer, struct err *err);

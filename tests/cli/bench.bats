@@ -421,6 +421,16 @@ PY
     grep -q '^math *K4 ' text
     grep -q '^short.json: host ' text
     [ -z "$(ls -A tmp)" ]
+    # A run that fails leaves no temporary file; one with a stream keeps the finished samples, and says how to continue.
+    TMPDIR=$PWD/tmp run bash -c 'ulimit -f 16; moe-bench run -q short.json --text'
+    assert_trouble moe-bench
+    [ -z "$(ls -A tmp)" ]
+    run bash -c 'ulimit -f 16; moe-bench run -q short.json -o cut.moes'
+    echo "$output"
+    assert_trouble moe-bench
+    [ "$output" = "moe-bench: cut.moes: File too large; this continues from there: moe-bench run --resume cut.moes -q short.json -o cut.moes" ]
+    moe-bench run --resume cut.moes -q short.json -o cut.moes
+    moe-view --verify cut.moes
 }
 
 # Runs a command at a terminal of its own.
