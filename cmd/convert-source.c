@@ -148,6 +148,13 @@ static void repository_name(char out[64], const char *path)
     snprintf(out, 64, "%.*s", (int)strcspn(name + 2, "/"), name + 2);
 }
 
+bool convert_source_is_repository(const char *given)
+{
+    struct repository from;
+    bool named;
+    return access(given, F_OK) && read_repository(&from, given, &named) && (named || !text_ends(given, ".moe"));
+}
+
 int convert_source_find(struct convert_source *out, const char *given, struct err *err)
 {
     struct repository from;

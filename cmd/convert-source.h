@@ -9,6 +9,7 @@
 #define MOE_CMD_CONVERT_SOURCE_H
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "common/base/err.h"
 
@@ -16,6 +17,9 @@ struct convert_source {
     char path[PATH_MAX];        /* the path to open: the given name, or a path in the cache */
     char name[64];              /* name of the repository; empty: use the path's own name */
 };
+
+/* Returns whether the name is that of a repository on the hub, not of a file or folder here. */
+bool convert_source_is_repository(const char *given);
 
 int convert_source_find(struct convert_source *out, const char *given, struct err *err);
 

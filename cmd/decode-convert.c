@@ -26,15 +26,17 @@ static int make_folder(struct text *out, const char *source, struct err *err)
                        "one, or `moe-convert %s -o FILE`", source);
     if (text_printf(out, err, "%s%s/moekit", named ? cache : home, named ? "" : "/.cache"))
         return -1;
+    int fault = 0;
     for (char *slash = out->data; (slash = strchr(slash + 1, '/'));) {
         *slash = '\0';
-        (void)!mkdir(out->data, 0777);              /* the mkdir of the last folder reports the error */
+        if (mkdir(out->data, 0777) && errno != EEXIST && !fault)
+            fault = errno;                          /* the first one: the others follow from it */
         *slash = '/';
     }
     if (!mkdir(out->data, 0777) || errno == EEXIST)
         return 0;
-    return err_errno(err, "--convert: set XDG_CACHE_HOME to another folder, or `moe-convert %s -o FILE`: %s", source,
-                     out->data);
+    return err_set(err, ERR_IO, "--convert: %s: cannot be made: %s; set XDG_CACHE_HOME to another folder, or `moe-convert %s "
+                   "-o FILE`", out->data, strerror(fault ? fault : errno), source);
 }
 
 /* Combines digests by exclusive or, so that the order of files does not matter. Digests do not cancel, because names differ. */

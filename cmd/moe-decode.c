@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/convert-source.h"
 #include "cmd/decode-chat.h"
 #include "cmd/decode-convert.h"
 #include "cmd/decode-ranks.h"
@@ -531,10 +532,23 @@ static int check_folder(const char *option, const char *path, struct err *err)
     return path && output_check_folder(path, err) ? err_at(err, "--%s", option) : 0;
 }
 
-static bool is_folder(const char *path)
+/* Refuses a checkpoint in place of a model file; the error names --convert. A file of few bytes holds no weights, and the
+ * error of opening it names what it is: a pointer of Git LFS. */
+static int refuse_checkpoint(const char *path, struct err *err)
 {
+    enum { FEW_BYTES = 1024 };
     struct stat status;
-    return !stat(path, &status) && S_ISDIR(status.st_mode);
+    const bool named = text_ends(path, ".gguf") || text_ends(path, ".safetensors");
+    if (convert_source_is_repository(path))
+        return err_set(err, ERR_INPUT, "%s: No such file or directory; if it is a repository of the Hugging Face hub, "
+                       "--convert finds it in the local cache", path);
+    if (stat(path, &status))
+        return 0;
+    const bool weights = named && S_ISREG(status.st_mode) && status.st_size >= FEW_BYTES;
+    if (!weights && !S_ISDIR(status.st_mode))
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: is a %s, not a model file; `moe-convert %s -o FILE` makes one of a checkpoint, or "
+                   "--convert does so here", path, weights ? "file of weights" : "folder", path);
 }
 
 static int decode(const void *arguments, const struct console *console, struct err *err)
@@ -551,11 +565,8 @@ static int decode(const void *arguments, const struct console *console, struct e
     if (open_ranks(&run, err) || check_args(args, run.console, err) || check_folder("calibration", args->calibration, err) ||
         check_folder("hot-set", args->session.caching.hot_set, err))
         goto done;
-    if (!args->convert && is_folder(args->session.model)) {
-        err_set(err, ERR_INPUT, "%s: is a folder, not a model file; `moe-convert %s -o FILE` makes one of a checkpoint, or "
-                "--convert does so here", args->session.model, args->session.model);
+    if (!args->convert && refuse_checkpoint(args->session.model, err))
         goto done;
-    }
     if (args->convert) {
         if (decode_convert(&converted, args->session.model, args->session.threads, run.console, err))
             goto done;

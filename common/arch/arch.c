@@ -525,6 +525,8 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
     for (int i = 0; i < ARCH_KEYS && arch->keys[i].key; i++)
         if (read_key(config, &arch->keys[i], shape, err))
             return -1;
+    if (shape->hidden < 1)
+        return config_refuse(config, "hidden_size", err, "it must be at least 1");
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)
         return config_refuse(config, "num_hidden_layers", err, "it must be from 1 to %d", LAYERS_MAX);
     if (check_refused(config, arch, err) || read_attention(config, arch, shape, err) ||

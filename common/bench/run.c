@@ -290,7 +290,7 @@ static int pass_finished(struct bench *bench, struct err *err)
 }
 
 /* Reports whether the samples so far survive a failure. */
-static void tell_kept(const struct bench *bench)
+static void report_kept(const struct bench *bench)
 {
     if (bench->setup->kept && bench->writer)
         *bench->setup->kept = writer_is_kept(bench->writer);
@@ -320,7 +320,7 @@ static int run_all(struct bench *bench, struct err *err)
     progress_end(&bench->bar);
     if (rc || !bench->writer)
         return rc;
-    tell_kept(bench);
+    report_kept(bench);
     return writer_close(&bench->writer, err);
 }
 
@@ -343,7 +343,7 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         writer_set_signal_text(bench.writer, setup->signal_text);
     rc = run_all(&bench, err) || session_keep_hot_set(bench.models[0].session, err) ? -1 : 0;
 done:
-    tell_kept(&bench);
+    report_kept(&bench);
     writer_abort(&bench.writer, err);
     resume_close(&bench.resume);
     text_free(&bench.plan);

@@ -222,7 +222,8 @@ static int read_shape(struct conversion *c, const struct arch **arch, struct err
     json_t *config = NULL, *generation = NULL;
     int rc = -1;
     if (!text[TEXT_CONFIG].length) {
-        err_set(err, ERR_INPUT, "has no config.json, which describes the model's shape; add it");
+        err_set(err, ERR_INPUT, text[TEXT_CONFIG].data ? "config.json is empty; download it again"
+                                : "has no config.json, which describes the model's shape; add it");
         goto done;
     }
     if (config_parse(&config, text[TEXT_CONFIG].data, text[TEXT_CONFIG].length, err)) {
@@ -436,6 +437,12 @@ static void pack(const struct block_job *job, const struct part *part, int first
         matrix_pack(format, packed, inputs, first, rows, values);
 }
 
+static int err_at_source(const struct conversion *c, const struct source_tensor *source, struct err *err)
+{
+    err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
+    return err_at(err, "%s", c->checkpoint->path);
+}
+
 /* Reads rows that are columns of the source, as floats or as coded values, to `out`. The whole source block (of the part, or
  * of one of its runs) is read with its first row and cached for its other rows. */
 static int read_across(const struct conversion *c, struct scratch *scratch, const struct part *part,
@@ -482,7 +489,7 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
             continue;
         err_set(err, ERR_INPUT, "element [%d][%d]%s is not a finite number; the checkpoint is damaged", row + i, bad,
                 format_scaled(format) ? " or its scale" : "");
-        return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
+        return err_at_source(c, source, err);
     }
     pack(job, part, row_target(part, row), rows, NULL, scratch->coded);
     return 0;
@@ -506,7 +513,7 @@ static int make_values(const struct conversion *c, struct scratch *scratch, stru
         change_values(scratch->values, count, part->value);
     if (check_values(scratch->values, count, columns, part_format(job->tensor, part), err)) {
         err_at(err, "rows from %d on", row);
-        return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
+        return err_at_source(c, source, err);
     }
     pack(job, part, row_target(part, row), rows, scratch->values, NULL);
     return 0;

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,24 @@ static int find_weights(const char *folder, bool others, char found[SOURCE_NAME]
     return 0;
 }
 
+/* Finds a file of weights whose name has what download programs append until the download has ended. */
+static bool find_unfinished(const char *folder, char found[SOURCE_NAME])
+{
+    static const char *const endings[] = {".incomplete", ".part", ".partial", ".aria2", ".crdownload", ".download", ".tmp"};
+    static const char *const weights[] = {".safetensors", ".gguf", ".bin"};
+    DIR *dir = opendir(folder);
+    found[0] = '\0';
+    for (struct dirent *entry; dir && !*found && (entry = readdir(dir));)
+        for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+            for (size_t w = 0; w < sizeof weights / sizeof *weights; w++)
+                if (text_ends(entry->d_name, endings[i]) && strstr(entry->d_name, weights[w]) &&
+                    strlen(entry->d_name) < SOURCE_NAME)
+                    memcpy(found, entry->d_name, strlen(entry->d_name) + 1);
+    if (dir)
+        closedir(dir);
+    return *found;
+}
+
 /* Opens the .gguf files of a folder. The texts of the folder are used, except config.json, which often belongs to something
  * else. */
 static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
@@ -129,6 +148,8 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
     char name[SOURCE_NAME], path[PATH_MAX];
     if (gguf_find_file(folder, name, err))
         return -1;
+    if (!*name && find_unfinished(folder, name))
+        return err_set(err, ERR_INPUT, "%s is a download that has not ended, and no other weights are here; end it", name);
     if (!*name)
         return err_set(err, ERR_INPUT, "has no .safetensors, " TORCH_NAME " or .gguf file; other formats of weights are not "
                        "supported");

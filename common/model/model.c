@@ -83,6 +83,8 @@ static int read_index(struct model *model, struct err *err)
 static int refuse_name(const char *path, struct err *err)
 {
     struct stat status;
+    if (!*path)
+        return err_set(err, ERR_INPUT, "the name of the model file is empty; name one");
     if (stat(path, &status))
         return errno != ENOENT ? 0 : err_set(err, ERR_IO, "%s: No such file or directory; `moe-convert CHECKPOINT -o FILE` "
                                              "makes a model file", path);

@@ -524,6 +524,15 @@ END
     rm pocket/config.json
     cp "$pocket/model.safetensors" pocket
     refuses "has no config.json" moe-convert pocket -o x.moe
+    : > pocket/config.json
+    refuses "pocket: config.json is empty; download it again" moe-convert pocket -o x.moe
+    sed 's/"hidden_size": 192/"hidden_size": -5/' "$pocket/config.json" > pocket/config.json
+    refuses "config.json: hidden_size is -5; it must be at least 1" moe-convert pocket -o x.moe
+    for name in model.safetensors.part model-00001-of-00002.safetensors.incomplete; do
+        mv pocket/model.safetensors pocket/$name
+        refuses "pocket: $name is a download that has not ended, and no other weights are here; end it" moe-convert pocket -o x.moe
+        mv pocket/$name pocket/model.safetensors
+    done
     sed 's/"olmoe"/"gpt2"/' "$pocket/config.json" > pocket/config.json
     refuses 'config.json: model_type is "gpt2"; this family is not supported; moe-convert --list-families prints' moe-convert pocket -o x.moe
     sed 's/"num_hidden_layers": 6/"num_hidden_layers": 7/' "$pocket/config.json" > pocket/config.json
@@ -720,8 +729,10 @@ moe-decode --convert -m missing|missing: No such file or directory
 moe-decode --convert -m cache|cache: has no .safetensors
 moe-decode --convert -m ck -o ck/model.safetensors|an output needs a file of its own
 moe-decode --convert|no model is given; name one with -m FILE
+moe-decode -m ck/model.safetensors|ck/model.safetensors: is a file of weights, not a model file; \`moe-convert ck/model.safetensors -o FILE\` makes one
+moe-decode -m org/name|org/name: No such file or directory; if it is a repository of the Hugging Face hub, --convert finds it in the local cache
 env -u HOME -u XDG_CACHE_HOME moe-decode --convert -m ck|neither XDG_CACHE_HOME nor HOME names a folder
-env XDG_CACHE_HOME=$PWD/m.moe moe-decode --convert -m ck|--convert: set XDG_CACHE_HOME to another folder, or \`moe-convert ck
+env XDG_CACHE_HOME=$PWD/m.moe moe-decode --convert -m ck|--convert: $PWD/m.moe/moekit: cannot be made: Not a directory; set XDG_CACHE_HOME to another folder, or \`moe-convert ck
 WRONG
     cmp ck/model.safetensors "$pocket/model.safetensors"
 }

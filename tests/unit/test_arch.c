@@ -176,7 +176,7 @@ static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {LLAMA, "{\"hidden_size\":null}", "hidden_size is null"},
     {LLAMA, "{\"hidden_size\":64.5}", "hidden_size is 64.5; it must be an integer"},
     {LLAMA, "{\"hidden_size\":66}", "num_attention_heads is 4; hidden_size 66 is not a multiple"},
-    {LLAMA, "{\"hidden_size\":-64}", "the width of a head would be"},
+    {LLAMA, "{\"hidden_size\":-64}", "hidden_size is -64; it must be at least 1"},
     {LLAMA, "{\"num_hidden_layers\":513}", "num_hidden_layers is 513; it must be from 1 to 512"},
     {LLAMA, "{\"num_hidden_layers\":0}", "num_hidden_layers is 0"},
     {LLAMA, "{\"num_attention_heads\":0}", "num_attention_heads is 0"},

@@ -600,6 +600,7 @@ static void values_must_be_finite_and_fit(void **state)
     poke(unit_path(source, "model.safetensors"), (float)-(1e300 * 1e300));
     assert_int_equal(convert(source, output, &KEEP, &err), -1);
     assert_non_null(strstr(err.text, "element [1][1] is not a finite number"));
+    assert_ptr_equal(strstr(err.text, source), err.text);
     no_output_is_left("bad.moe");
     free(source);
     free(output);
