@@ -22,7 +22,6 @@ always = $(if $(LONG),normal asan,normal)
 
 GATES    := $(patsubst tests/check/%.sh,%,$(wildcard tests/check/*.sh))
 SUITES   := $(patsubst tests/cli/%.bats,%,$(wildcard tests/cli/*.bats))
-FUZZED   := $(FUZZ_SOURCES:tests/fuzz/fuzz_%.c=%)
 TORTURED  = $(shell tests/torture/calls --list)
 # Under sanitisers: what reads damaged input, and every command once, as man pages show it; all but what wants the emulator, and
 # but for what computes by the minute, which the long check has: with heads, whose code is run by examples, fuzz drivers and
@@ -38,7 +37,7 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(if $(LONG),$(call when,normal,$(patsubst %,long/%,$(call files,tests/long)))) \
           $(call when,$(always),$(EMU_FILES:%=emu/%) $(if $(LONG),$(EMU_KERNELS:%=emu/kernel_%))) \
           $(call when,normal,$(EMU_FILES:%=races/%) $(EMU_KERNELS:%=races/kernel_%)) \
-          $(call when,normal asan,$(FUZZED:%=fuzz/%)) \
+          $(call when,normal asan,$(FUZZ_DRIVERS:%=fuzz/%)) \
           $(call when,$(always),$(TORTURED:%=torture/%)) \
           $(if $(LONG),$(call when,normal asan,torture/texts)) \
           $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built aarch64)) \
@@ -68,7 +67,7 @@ $(eval $(call job,$(LABEL)/kernel/%,$O/tests/kernel/run,$O/tests/kernel/run $$*)
 $(eval $(call job,$(LABEL)/long/%,$O/tests/long/run,$O/tests/long/run $$*))
 $(eval $(call job,$(LABEL)/emu/%,$O/tests/emu/run,$O/tests/emu/run $$*))
 $(eval $(call job,$(LABEL)/races/%,$O/race/tests/emu/run,$O/race/tests/emu/run $$*))
-$(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n $(if $(LONG),10000,$(if $(SAN),100,300)) -t $(if $(LONG),100,60) tests/fuzz/corpus/$$*))
+$(eval $(call job,$(LABEL)/fuzz/%,$(FUZZ_RUNNER),$(FUZZ_RUNNER) $$* -n $(if $(LONG),10000,$(if $(SAN),100,300)) -t $(if $(LONG),100,60) tests/fuzz/corpus/$$*))
 $(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --moments $(if $(LONG),50,5)))
 $(eval $(call job,$(LABEL)/torture/texts,$(PROGRAMS),tests/torture/texts $O))
 $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 25)))

@@ -12,7 +12,7 @@
 #include "common/cli/command.h"
 #include "tests/fuzz/fuzz.h"
 
-int command_main(int argc, char **argv);
+static __attribute__((unused)) int command_main(int argc, char **argv);
 
 /* words[0] is the subcommand's name, the others its arguments; ends with NULL. The command may fail or succeed. */
 static inline void command_run(const struct subcommand *subcommands, char **words)

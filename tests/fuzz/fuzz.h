@@ -1,5 +1,6 @@
 /* Interface of a fuzz driver: one function that takes any bytes and must return 0 without a fault. `make fuzz` builds it
- * with libFuzzer; `make tests` with runner.c, which feeds it files and slightly damaged copies. */
+ * with libFuzzer. The check links all drivers with runner.c, which feeds them files and slightly damaged copies; there the
+ * makefile renames the function to fuzz_NAME_input. */
 #ifndef MOE_TESTS_FUZZ_H
 #define MOE_TESTS_FUZZ_H
 

@@ -1,6 +1,7 @@
-/* Runs a fuzz driver over a corpus without a fuzzer:
+/* All fuzz drivers as one program, which runs them over a corpus without a fuzzer:
  *
- *     fuzz_NAME [-n MUTATIONS] [-t SECONDS] [-s SEED] FILE|FOLDER...
+ *     run                                                           prints the drivers' names
+ *     run NAME [-n MUTATIONS] [-t SECONDS] [-s SEED] FILE|FOLDER...   runs fuzz_NAME
  *
  * Each file is tried unchanged, then MUTATIONS times, or for SECONDS, whichever ends first, with one to four damages: a bit
  * flipped; a byte, or a number of 2, 4 or 8 bytes, set to a limit value; digits replaced; bytes truncated, removed, doubled,
@@ -29,6 +30,20 @@ enum { INPUT_MAX = 1 << 20, LIMIT_SECONDS = 60, FILES_MAX = 4096 };
 static const long long FREE_BYTES = (long long)64 << 20;
 
 size_t fuzz_unpacked, fuzz_reserved;
+
+/* The makefile defines FUZZ_DRIVERS: DRIVER(name) for each tests/fuzz/fuzz_NAME.c. */
+#define DRIVER(name) int fuzz_##name##_input(const uint8_t *data, size_t bytes);
+FUZZ_DRIVERS
+#undef DRIVER
+
+static const struct driver {
+    const char *name;
+    int (*input)(const uint8_t *data, size_t bytes);
+} DRIVERS[] = {
+#define DRIVER(name) {#name, fuzz_##name##_input},
+    FUZZ_DRIVERS
+#undef DRIVER
+};
 
 /* ---- memory ---- */
 
@@ -166,7 +181,7 @@ static void damage(struct input *in, struct chance *chance)
 
 /* ---- running ---- */
 
-static const char *driver;
+static const struct driver *driver;
 static struct input *current;                   /* shared with the process that runs the driver */
 
 /* Sets *used to the memory that the input took. */
@@ -181,7 +196,7 @@ static bool try_input(const char *file, long number, long long *used)
         before = memory_peak("\nVmRSS:");
     fuzz_unpacked = fuzz_reserved = 0;
     alarm(LIMIT_SECONDS);
-    LLVMFuzzerTestOneInput(copy, current->bytes);
+    driver->input(copy, current->bytes);
     alarm(0);
     *used = memory_peak("\nVmHWM:") - before;
     size_t reserved = __sanitizer_install_malloc_and_free_hooks ? fuzz_reserved : 0;
@@ -229,7 +244,8 @@ static void keep_input(const char *file)
 {
     const char *folder = getenv("TMPDIR"), *slash = strrchr(file, '/');
     char path[4096];
-    snprintf(path, sizeof path, "%s/%s-%s.input", folder && *folder ? folder : "/tmp", driver, slash ? slash + 1 : file);
+    snprintf(path, sizeof path, "%s/fuzz_%s-%s.input", folder && *folder ? folder : "/tmp", driver->name,
+             slash ? slash + 1 : file);
     FILE *out = fopen(path, "wb");
     if (out && fwrite(current->data, 1, current->bytes, out) == current->bytes)
         printf("# the input is in %s\n", path);
@@ -250,7 +266,7 @@ static bool test_file(int number, const char *file, long mutations, double secon
         printf("# ended by signal %d%s\n", WTERMSIG(status), WTERMSIG(status) == SIGALRM ? ": it took too long" : "");
     if (!fine)
         keep_input(file);
-    printf("%sok %d - %s: %s\n", fine ? "" : "not ", number, driver, file);
+    printf("%sok %d - fuzz_%s: %s\n", fine ? "" : "not ", number, driver->name, file);
     return fine;
 }
 
@@ -276,6 +292,17 @@ static int collect(char **files, int count, const char *path)
     return count;
 }
 
+/* Finds the driver of this name; for NULL, prints all names. */
+static const struct driver *find_driver(const char *name)
+{
+    for (size_t i = 0; i < sizeof DRIVERS / sizeof *DRIVERS; i++)
+        if (!name)
+            puts(DRIVERS[i].name);
+        else if (!strcmp(DRIVERS[i].name, name))
+            return &DRIVERS[i];
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     static char *files[FILES_MAX + 1];
@@ -283,6 +310,12 @@ int main(int argc, char **argv)
     double seconds = 1e9;
     uint64_t seed = 1;
     int option, count = 0, failed = 0;
+    driver = find_driver(argv[1]);
+    if (!driver && argc > 1)
+        fprintf(stderr, "%s: there is no fuzz driver called %s\n", argv[0], argv[1]);
+    if (!driver)
+        return argc > 1 ? 2 : 0;
+    optind = 2;
     while ((option = getopt(argc, argv, "n:s:t:")) != -1)
         if (option == 'n')
             mutations = atol(optarg);
@@ -292,7 +325,6 @@ int main(int argc, char **argv)
             seed = strtoull(optarg, NULL, 10);
         else
             return 2;
-    driver = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
     for (int i = optind; i < argc && count < FILES_MAX; i++)
         count = collect(files, count, argv[i]);
     current = mmap(NULL, sizeof *current, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
