@@ -56,10 +56,8 @@ static int add_weights(struct checkpoint *cp, const char *folder, const char *na
 static int add_shard(struct checkpoint *cp, const char *folder, const char *name, const char *by, struct err *err)
 {
     char path[PATH_MAX];
-    if (join(path, folder, name, err))
+    if (join(path, folder, name, err) || shard_check(path, name, by, err))
         return -1;
-    if (access(path, F_OK) && errno == ENOENT)
-        return err_set(err, ERR_INPUT, "%s is missing, though %s names it; download it, too", name, by);
     return add_weights(cp, folder, name, err);
 }
 

@@ -11,11 +11,14 @@
 #include "common/checkpoint/gguf.h"
 #include "common/checkpoint/shard.h"
 
-static int add_file(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
+/* by: the file whose name refers to this one. */
+static int add_file(struct checkpoint *cp, const char *folder, const char *name, const char *by, struct err *err)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s%s", folder, name) >= PATH_MAX)
         return err_set(err, ERR_INPUT, "the name of %.100s is too long", name);
+    if (strcmp(name, by) && shard_check(path, name, by, err))
+        return -1;
     return checkpoint_add_opened(cp, path, name, err);
 }
 
@@ -28,10 +31,10 @@ int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *er
     if (snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path) >= PATH_MAX || strlen(name) >= SOURCE_NAME)
         return err_set(err, ERR_INPUT, "the name is too long");
     if (!(count = text_ends(name, ".gguf") ? shard_count(name, &number) : 0))
-        return add_file(cp, folder, name, err) || gguf_read_files(cp, first, err) ? -1 : 0;
+        return add_file(cp, folder, name, name, err) || gguf_read_files(cp, first, err) ? -1 : 0;
     for (int i = 1; i <= count; i++) {
         shard_name(other, name, i);
-        if (add_file(cp, folder, other, err))
+        if (add_file(cp, folder, other, name, err))
             return -1;
     }
     return gguf_read_files(cp, first, err);

@@ -1,7 +1,9 @@
 #include "common/checkpoint/shard.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 int shard_count(const char *name, int *number)
 {
@@ -18,6 +20,13 @@ void shard_name(char out[SOURCE_NAME], const char *name, int number)
     const char *dot = strrchr(name, '.');
     int other, count = shard_count(name, &other);
     snprintf(out, SOURCE_NAME, "%.*s-%05d-of-%05d%s", (int)(dot - name) - SHARD_PART, name, number, count, dot);
+}
+
+int shard_check(const char *path, const char *name, const char *by, struct err *err)
+{
+    if (!access(path, F_OK) || errno != ENOENT)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s is missing, though %s names it; download it, too", name, by);
 }
 
 void shard_offer(struct shard_search *search, const char *name)

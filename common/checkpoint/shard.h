@@ -16,6 +16,9 @@ int shard_count(const char *name, int *number);
 /* Writes the name of file `number` of the set that `name` belongs to. */
 void shard_name(char out[SOURCE_NAME], const char *name, int number);
 
+/* Fails if the shard `name` is not at `path`. by: the file whose text or name refers to this shard. */
+int shard_check(const char *path, const char *name, const char *by, struct err *err);
+
 /* Searches the names of a folder or archive for exactly one set of shards. */
 struct shard_search {
     const char *begin, *ending;         /* prefix and suffix of all names of weights */
