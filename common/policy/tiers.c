@@ -42,17 +42,23 @@ static int parse_lengths(struct tiers *tiers, const char *text, int max, struct 
     return 0;
 }
 
+static const char usual[] = "1/3/7";
+
+/* Returns the usual lengths up to `max`; 0, if there are none. */
+static const char *usual_lengths(int max) { return max < 1 ? "0" : max < 3 ? "1" : max < 7 ? "1/3" : usual; }
+
 static int tiers_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
+    const int max = setup->draft_length >= 0 ? setup->draft_length : setup->max_length;
     const char *lengths;
     struct tiers *tiers = mem_alloc(1, sizeof *tiers, err);
     if (!tiers)
         return -1;
-    if (spec_text(spec, "lengths", "1/3/7", &lengths, err) || spec_float(spec, "weight", 0.2, 0, 1, &tiers->weight, err) ||
+    if (spec_text(spec, "lengths", usual, &lengths, err) || spec_float(spec, "weight", 0.2, 0, 1, &tiers->weight, err) ||
         spec_int(spec, "every", 5, 1, 1 << 20, &tiers->every, err) ||
         spec_int(spec, "warmup", 10, 0, 1 << 20, &tiers->warmup, err) ||
         spec_float(spec, "down", -0.25, -64, 64, &tiers->down, err) || spec_float(spec, "up", 0, -64, 64, &tiers->up, err) ||
-        parse_lengths(tiers, lengths, setup->draft_length >= 0 ? setup->draft_length : setup->max_length, err)) {
+        parse_lengths(tiers, lengths == usual ? usual_lengths(max) : lengths, max, err)) {
         mem_free(&tiers);
         return -1;
     }

@@ -222,6 +222,14 @@ static void tiers_follow_acceptance(void **state)
     run(policy, &bad, 3, got);
     assert_string_equal(got, "000");            /* at K = 0 nothing is learned */
     policy_close(&policy);
+    static const struct { int cap; const char *lengths; } capped[] = {{0, "000000000000000000"}, {2, "111111111111111111"},
+                                                                      {4, "333333333333333333"}};
+    for (int i = 0; i < 3; i++) {               /* usual lengths above the cap are left out */
+        policy = open_policy("tiers", 1, capped[i].cap, shape);
+        run(policy, &good, 18, got);
+        assert_string_equal(got, capped[i].lengths);
+        policy_close(&policy);
+    }
     shape_close(&shape);
 }
 
