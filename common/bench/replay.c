@@ -365,8 +365,10 @@ int replay_run(struct replay_result *out, const struct replay_setup *setup, repl
         .drafters = run.drafters.count, .drafter = run.about, .draft_length = setup->draft_length,
         .max_length = LENGTH_MAX, .sampled = setup->recording->sampled, .chains = !setup->recording->trees, .shape = run.shape,
         .experts = model->moe_layers ? model->experts : 0, .top_k = model->moe_layers ? model->top_k : 0};
-    if (policy_open(&run.policy, setup->policy, &policy, err))
+    if (policy_open(&run.policy, setup->policy, &policy, err)) {
+        err_at(err, "--policy");
         goto done;
+    }
     for (int i = 0; i < run.drafters.count; i++)
         run.drafter[i].guesses = run.policy->class->trees || (run.drafters.count > 1 && run.shape->class == &shape_chain);
     for (size_t i = 0; i < setup->recording->texts; i++)

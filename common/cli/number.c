@@ -58,7 +58,7 @@ int number_float(const char *text, double min, double max, double *out, struct e
     if (!only(text, "+-.0123456789eE") || *end || end == text)
         return err_set(err, ERR_INPUT, "'%s' is not a number", text);
     if (!(value >= min && value <= max) || value - value != 0)
-        return err_set(err, ERR_INPUT, "%s is not between %g and %g", text, min, max);
+        return err_set(err, ERR_INPUT, "%s is not between %.9g and %.9g", text, min, max);
     *out = value;
     return 0;
 }

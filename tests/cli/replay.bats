@@ -222,6 +222,9 @@ RUNS
     run moe-bench replay "$folder/cascade.moes" --policy static:K=9
     assert_trouble moe-bench
     [[ $output == *"--record-length 9"* ]]
+    run moe-bench replay "$folder/cascade.moes" --policy fast
+    assert_trouble moe-bench
+    [[ $output == "moe-bench: --policy: 'fast' is not a policy; "* ]]
     run moe-bench replay "$folder/cascade.moes" --policy cascade --policy tiers --iterations
     assert_trouble moe-bench
     for text in '[' '[]' '{"cost": []}' '{"cost": [{"m": 2, "seconds": 1}]}' '{"cost": [{"m": 1, "seconds": 0}]}' \

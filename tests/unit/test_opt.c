@@ -310,6 +310,8 @@ static void numbers_are_taken_whole(void **state)
     assert_true(size == UINT64_C(17179869183) << 30);
     assert_int_equal(number_float("-.5e-1", -1, 1, &number, &err), 0);
     assert_true(number == -0.05);
+    assert_int_equal(number_float("1", 0, 0.9999999, &number, &err), -1);
+    assert_string_equal(err.text, "1 is not between 0 and 0.9999999");
 }
 
 static const char *nearest_to(const char *word)
