@@ -54,8 +54,10 @@ int config_int(const json_t *object, const char *key, bool required, int *out, s
     const json_t *value = config_get(object, key);
     if (!value)
         return absent(object, key, required, err);
-    if (!json_is_integer(value) || json_integer_value(value) < INT_MIN || json_integer_value(value) > INT_MAX)
+    if (!json_is_integer(value))
         return config_refuse(object, key, err, "it must be an integer");
+    if (json_integer_value(value) < INT_MIN || json_integer_value(value) > INT_MAX)
+        return config_refuse(object, key, err, "it must be an integer of 32 bits");
     *out = (int)json_integer_value(value);
     return 0;
 }

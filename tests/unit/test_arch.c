@@ -181,7 +181,7 @@ static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {LLAMA, "{\"num_hidden_layers\":0}", "num_hidden_layers is 0"},
     {LLAMA, "{\"num_attention_heads\":0}", "num_attention_heads is 0"},
     {LLAMA, "{\"num_key_value_heads\":3}", "4 heads cannot share 3"},
-    {LLAMA, "{\"vocab_size\":99999999999}", "vocab_size is 99999999999; it must be an integer"},
+    {LLAMA, "{\"vocab_size\":99999999999}", "vocab_size is 99999999999; it must be an integer of 32 bits"},
     {LLAMA, "{\"vocab_size\":16777217}", "vocabulary is 16777217"},
     {LLAMA, "{\"intermediate_size\":0}", "inner width of dense layers is 0"},
     {LLAMA, "{\"rms_norm_eps\":0}", "epsilon of the norms is 0"},
