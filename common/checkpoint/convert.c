@@ -127,7 +127,7 @@ int conversion_bind(struct conversion *c, struct tensor *t, const struct format_
         kept[1] = kept[0];
     const bool mixed = kept[0].format != kept[1].format, apart = mixed && (kept[0].scaled || kept[1].scaled);
     const enum weight_format whole = mixed && !apart ? FORMAT_F32 : kept[0].format;
-    t->format = tensor_format(t, choice->keep ? whole : choice->format, whole);
+    t->format = tensor_format(&c->layout, t, choice->keep ? whole : choice->format, whole);
     t->mixed = choice->keep && apart && t->kind != TENSOR_VECTOR;
     t->last_format = kept[1].format;
     bool widened = (kept[0].scaled && kept[0].differs) || (kept[1].scaled && kept[1].differs);

@@ -189,7 +189,7 @@ static void add_predictor(struct layout *layout, const struct hparams *s, int i)
 
 int layout_make(struct layout *out, const struct hparams *shape, struct err *err)
 {
-    struct layout layout = {.layers = shape->layers};
+    struct layout layout = {.layers = shape->layers, .tied = shape->tied};
     size_t max = (size_t)(shape->layers + shape->predictors) * LAYER_TENSORS + (size_t)shape->predictors * PREDICTOR_TENSORS +
                   MODEL_TENSORS;
     layout.tensors = mem_alloc(max, sizeof *layout.tensors, err);
@@ -339,10 +339,14 @@ bool role_unquantised(enum tensor_role role)
            role == ROLE_DELTA_GATES || role == ROLE_INDEX_WEIGHT;
 }
 
-enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other)
+enum weight_format tensor_format(const struct layout *layout, const struct tensor *tensor, enum weight_format wanted,
+                                 enum weight_format other)
 {
-    bool kept = role_unquantised(tensor->role);
-    return tensor->kind == TENSOR_VECTOR ? FORMAT_F32 : kept && format_scaled(wanted) ? other : wanted;
+    if (tensor->kind == TENSOR_VECTOR)
+        return FORMAT_F32;
+    if (tensor->role == ROLE_EMBED && layout->tied)
+        return wanted == FORMAT_Q4 ? FORMAT_Q8 : wanted;
+    return role_unquantised(tensor->role) && format_scaled(wanted) ? other : wanted;
 }
 
 void tensor_format_write(const struct tensor *tensor, char text[FORMAT_TEXT])

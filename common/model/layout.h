@@ -18,6 +18,7 @@ struct layout {
     struct tensor *tensors;
     int count;
     int layers;             /* tensors of layers from this one on belong to predictors */
+    bool tied;              /* the embedding is multiplied, too, as the output head */
     char *names;            /* storage for tensors[].name */
 };
 
@@ -27,13 +28,15 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
 int layout_make_head(struct layout *out, const struct head_params *head, const struct hparams *shape, struct err *err);
 void layout_free(struct layout *layout);
 
-/* Matrices that are never made into fp8, q8 or q4: embeddings, routers, gates of shared experts, and gates of layers with a
- * state. */
+/* Matrices that are never made into fp8, q8 or q4: embeddings (unless they are output heads, too), routers, gates of shared
+ * experts, and gates of layers with a state. */
 bool role_unquantised(enum tensor_role role);
 
-/* Returns the format in which to store a tensor when `wanted` was requested: exempt matrices stay in `other` if that format has
- * scales, and vectors are f32. */
-enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other);
+/* Returns the format in which to store a tensor of the layout when `wanted` was requested. Vectors are f32. If `wanted` has
+ * scales, matrices of role_unquantised stay in `other`, except a tied embedding: each token multiplies all of it, so it is
+ * stored in `wanted`, but not in fewer than 8 bits, because its errors enter twice. */
+enum weight_format tensor_format(const struct layout *layout, const struct tensor *tensor, enum weight_format wanted,
+                                 enum weight_format other);
 
 /* Writes and reads a format as in a model file: "q4_k", or "q4_k+q6_k" if the last part has its own format.
  * tensor_format_read returns false if the text is not a format of such a tensor. */

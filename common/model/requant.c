@@ -21,7 +21,7 @@ int requant_plan(struct layout *out, const struct model *model, const struct req
         const struct tensor *from = model_tensor_at(model, i);
         struct tensor *t = &layout.tensors[i];
         const struct requant_choice *choice = t->role == ROLE_EXPERTS ? &options->experts : &options->dense;
-        t->format = choice->keep ? from->format : tensor_format(t, choice->format, from->format);
+        t->format = choice->keep ? from->format : tensor_format(&layout, t, choice->format, from->format);
         t->mixed = from->mixed && (choice->keep || t->format != choice->format);
         t->last_format = from->last_format;
     }

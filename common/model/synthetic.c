@@ -95,7 +95,7 @@ int synthetic_plan(struct layout *out, const struct hparams *shape, const struct
         return -1;
     for (int i = 0; i < out->count; i++) {
         struct tensor *t = &out->tensors[i];
-        t->format = tensor_format(t, t->role == ROLE_EXPERTS ? options->experts : options->dense, FORMAT_BF16);
+        t->format = tensor_format(out, t, t->role == ROLE_EXPERTS ? options->experts : options->dense, FORMAT_BF16);
     }
     return 0;
 }

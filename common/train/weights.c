@@ -370,7 +370,7 @@ int weights_write(struct weights *weights, const struct weights_file *file, stru
     if (head_copy(&facts.head, &weights->head, err) || layout_make_head(&layout, &weights->head, &weights->shape, err))
         goto done;
     for (int i = 0; i < layout.count; i++)
-        layout.tensors[i].format = tensor_format(&layout.tensors[i], file->format, FORMAT_F32);
+        layout.tensors[i].format = tensor_format(&layout, &layout.tensors[i], file->format, FORMAT_F32);
     model_facts_name(&facts, file->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", file->producer);
     if (model_writer_open(&writer, file->path, &layout, err) ||
