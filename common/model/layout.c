@@ -344,9 +344,10 @@ enum weight_format tensor_format(const struct layout *layout, const struct tenso
 {
     if (tensor->kind == TENSOR_VECTOR)
         return FORMAT_F32;
-    if (tensor->role == ROLE_EMBED && layout->tied)
-        return wanted == FORMAT_Q4 ? FORMAT_Q8 : wanted;
-    return role_unquantised(tensor->role) && format_scaled(wanted) ? other : wanted;
+    if (!format_scaled(wanted) || !role_unquantised(tensor->role))
+        return wanted;
+    const bool quantised = tensor->role == ROLE_EMBED && layout->tied && !format_scaled(other);
+    return !quantised ? other : wanted == FORMAT_Q4 ? FORMAT_Q8 : wanted;
 }
 
 void tensor_format_write(const struct tensor *tensor, char text[FORMAT_TEXT])

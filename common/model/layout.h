@@ -33,8 +33,8 @@ void layout_free(struct layout *layout);
 bool role_unquantised(enum tensor_role role);
 
 /* Returns the format in which to store a tensor of the layout when `wanted` was requested. Vectors are f32. If `wanted` has
- * scales, matrices of role_unquantised stay in `other`, except a tied embedding: each token multiplies all of it, so it is
- * stored in `wanted`, but not in fewer than 8 bits, because its errors enter twice. */
+ * scales, matrices of role_unquantised stay in `other`, except a tied embedding without scales: each token multiplies all of
+ * it, so it is stored in `wanted`, but not in fewer than 8 bits, because its errors enter twice. */
 enum weight_format tensor_format(const struct layout *layout, const struct tensor *tensor, enum weight_format wanted,
                                  enum weight_format other);
 

@@ -673,6 +673,9 @@ static void a_tied_head_may_be_repeated(void **state)
         check_rows(model, "embed", 0, TINY_VOCAB, "model.embed_tokens.weight");
         model_close(&model);
     }
+    const struct layout tied = {.tied = true};
+    const struct tensor embed = {.kind = TENSOR_MATRIX, .role = ROLE_EMBED};
+    assert_int_equal(tensor_format(&tied, &embed, FORMAT_Q4, FORMAT_Q6_K), FORMAT_Q6_K);
     head[TINY_VOCAB * TINY_HIDDEN - 1] ^= 1;
     dense_weights(&w);
     weights_put(&w, "lm_head.weight", "BF16", "[37,24]", head, sizeof head);
