@@ -92,8 +92,11 @@ struct kv_move_args {
  *             position % window (chunked attention)
  * longest     upper bound of the positions of a row's sequence; 0: unknown, so the capacity is the bound
  *
- * In q8, k and v are codes: the scale of a key multiplies the dot product before `scale` does, and the scale of a value
- * multiplies p_j, after l was summed; both products are rounded.
+ * In q8, k and v are codes, and sums are integers (below 2^24). The query is quantised like a key, to codes with a scale t:
+ * s_j = (dot * scale of key j) * (scale * t), where dot is the integer product of codes, and each product is rounded. After l
+ * was summed, w_j = p_j * scale of value j (rounded) are quantised together, to codes c_j with a scale u
+ * (plain_quantise_shares). a = sum of c_j * v_j is an integer, and A = fma(A, f, a * (g * u)); before the first chunk A is 0,
+ * and there f and g are 1.
  *
  * Order:  The logical positions are divided into chunks of 64, from position 0. In a chunk, over its visible positions
  *         ascending: score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the

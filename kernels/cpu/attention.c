@@ -12,26 +12,10 @@
  * these while it computes with the present one, a line for each line, so that memory and arithmetic overlap. */
 #include <string.h>
 
+#include "kernels/cpu/attention_query.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/table.h"
-#include "kernels/cpu/work.h"
-
-enum { BLOCK_QUERIES = 64 };
-
-struct query {
-    const float *q;
-    float *out;
-    const float *sink;                  /* of this head; NULL: none */
-    const int32_t *path;
-    int row, prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
-    bool begun;                         /* at least one chunk has been joined */
-    float max, sum;
-    _Alignas(64) float value[ATTENTION_HEAD_DIM_MAX];
-    /* of the current chunk: */
-    int visible;
-    float chunk_max, chunk_sum, share[ATTENTION_CHUNK];
-    int start;                          /* logical position of the first visible one */
-};
+#include "kernels/plain/quantise.h"
 
 /* One chunk of keys or values. */
 struct panel {
@@ -46,12 +30,6 @@ struct panel {
     float path_scale[ATTENTION_CHUNK];  /* scales of the positions that were gathered last */
     /* committed positions, then those gathered for a row with a path, all as f32 */
     _Alignas(64) float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];
-};
-
-struct attention {
-    const struct attention_args *args;
-    int group, blocks;                  /* query heads per kv head; blocks of queries per kv head */
-    struct work work;
 };
 
 /* Finds the rows of a kv head, which begins at row `first`, in a cache of `rows` rows. */
@@ -116,14 +94,14 @@ struct tile {
 };
 
 /* Computes the first half of a chunk: scores, maximum and sum. */
-static void tile_keys(struct tile *tile, struct panel *keys, float scale, bool ahead)
+static void tile_keys(struct tile *tile, struct panel *keys, bool ahead)
 {
     const struct tile_rows rows = panel_rows(keys, tile->query, ahead);
     const float *q[TILE_ROWS];
     float *score[TILE_ROWS];
     for (int r = 0; r < tile->filled; r++) {
         struct query *query = &tile->query[r < tile->rows ? r : tile->rows - 1];
-        q[r] = query->q;
+        q[r] = rows.scale ? query->code.number : query->q;
         score[r] = r < tile->rows ? query->share : tile->unused;
     }
     tile_scores(q, tile->filled, &rows, score);
@@ -131,14 +109,26 @@ static void tile_keys(struct tile *tile, struct panel *keys, float scale, bool a
         struct query *query = &tile->query[r];
         for (int j = 0; rows.scale && j < query->visible; j++)
             query->share[j] *= rows.scale[j];
-        tile_shares(query->share, query->visible, scale, &query->chunk_max, &query->chunk_sum);
+        tile_shares(query->share, query->visible, query->scale, &query->chunk_max, &query->chunk_sum);
     }
+}
+
+/* Replaces the shares of a chunk by codes, as floats, and returns their scale. Before the first chunk, sets the query's `width`
+ * sums to 0. */
+static float query_codes(struct query *query, const float *scale, int width)
+{
+    for (int j = 0; j < query->visible; j++)
+        query->share[j] *= scale[j];
+    for (int i = 0; !query->begun && i < width; i++)
+        query->value[i] = 0;
+    return plain_quantise_shares(query->share, query->visible);
 }
 
 /* Computes the second half of a chunk: values, joined to the result of the chunks before. */
 static void tile_join_values(struct tile *tile, struct panel *values, bool ahead)
 {
     const struct tile_rows rows = panel_rows(values, tile->query, ahead);
+    const int width = values->width;
     const float *share[TILE_ROWS];
     float *out[TILE_ROWS], max[TILE_ROWS] = {0}, chunk_max[TILE_ROWS] = {0};
     struct tile_join join;
@@ -146,18 +136,18 @@ static void tile_join_values(struct tile *tile, struct panel *values, bool ahead
         const struct query *query = &tile->query[r < tile->rows ? r : tile->rows - 1];
         share[r] = query->share;
         out[r] = r < tile->rows ? tile->query[r].value : tile->unused;
-        join.first[r] = r >= tile->rows || !query->begun;
-        max[r] = join.first[r] ? query->chunk_max : query->max;
+        join.first[r] = r >= tile->rows || !(query->begun || rows.scale);
+        max[r] = query->begun ? query->max : query->chunk_max;
         chunk_max[r] = query->chunk_max;
     }
     tile_factors(&join, max, chunk_max);
     for (int r = 0; r < tile->rows; r++) {
         struct query *query = &tile->query[r];
-        for (int j = 0; rows.scale && j < query->visible; j++)
-            query->share[j] *= rows.scale[j];
         query->max = max[r];
         query->sum = query->begun ? __builtin_fmaf(query->sum, join.before[r], query->chunk_sum * join.now[r])
             : query->chunk_sum;
+        if (rows.scale)
+            join.now[r] *= query_codes(query, rows.scale, width);
         query->begun = true;
     }
     tile_values(&rows, share, tile->filled, &join, out);
@@ -176,45 +166,7 @@ static void tile_open(struct tile *tile, struct query *query, int count)
     tile->filled = same > 4 ? 8 : same > 2 ? 4 : same;
 }
 
-/* Joins the sink and writes the output. */
-static void query_end(struct query *query, int width)
-{
-    float before = 1;
-    if (query->sink) {
-        float max = query->max > *query->sink ? query->max : *query->sink;
-        before = plain_exp(query->max - max);
-        query->sum = __builtin_fmaf(query->sum, before, plain_exp(*query->sink - max));
-    }
-    for (int i = 0; i < width; i++)
-        query->out[i] = query->value[i] * before / query->sum;
-}
-
-static void query_begin(struct query *query, const struct attention_args *a, int row, int head)
-{
-    const int32_t *prefix = work_pointer(a->prefix), *start = work_pointer(a->path_start), *path = work_pointer(a->path);
-    size_t heads = (size_t)a->heads, at = (size_t)head;
-    query->q = (const float *)work_pointer(a->q) + (size_t)row * (size_t)a->stride + at * (size_t)a->head_dim;
-    query->out = (float *)work_pointer(a->out) + ((size_t)row * heads + at) * (size_t)a->value_dim;
-    query->sink = a->sink.address ? (const float *)work_pointer(a->sink) + head : NULL;
-    query->path = start[row + 1] > start[row] ? path + start[row] : NULL;
-    query->row = row;
-    query->prefix = prefix[row];
-    query->length = prefix[row] + start[row + 1] - start[row];
-    query->first = attention_first(a, query->length);
-    query->begun = false;
-}
-
-/* Finds the visible positions of a chunk. */
-static void query_chunk(struct query *query, int chunk)
-{
-    int begin = chunk * ATTENTION_CHUNK, end = begin + ATTENTION_CHUNK;
-    begin = begin > query->first ? begin : query->first;
-    end = end < query->length ? end : query->length;
-    query->start = begin;
-    query->visible = end > begin ? end - begin : 0;
-}
-
-/* State of one block: about 1.3 MiB on the thread's stack. Only the part for the actual widths is touched. */
+/* State of one block: about 1.6 MiB on the thread's stack. Only the part for the actual widths is touched. */
 struct block {
     struct query query[BLOCK_QUERIES];
     struct panel keys, values;
@@ -235,13 +187,13 @@ static void block_prefetches(struct block *b, int chunk, bool more)
 }
 
 /* Processes one chunk for all queries of a block: its keys, then its values. */
-static void attend_chunk(struct block *b, int count, float scale)
+static void attend_chunk(struct block *b, int count)
 {
     bool ahead = true;
     for (int i = 0; i < count; i += b->tile.rows) {
         tile_open(&b->tile, &b->query[i], count - i);
         if (b->query[i].visible) {
-            tile_keys(&b->tile, &b->keys, scale, ahead);
+            tile_keys(&b->tile, &b->keys, ahead);
             ahead = false;
         }
     }
@@ -255,31 +207,33 @@ static void attend_chunk(struct block *b, int count, float scale)
     }
 }
 
+/* Quantises a query. Its codes are kept as floats, whose products and sums with the codes of a key are exact. */
+static void query_quantise(struct query *query, int width)
+{
+    int8_t code[ATTENTION_HEAD_DIM_MAX];
+    query->scale *= plain_quantise_row(query->q, width, code);
+    for (int i = 0; i < width; i++)
+        query->code.number[i] = code[i];
+}
+
 static void attend_block(const struct attention *w, struct block *b, int kv_head, int block)
 {
     const struct attention_args *a = w->args;
     const size_t slots = (size_t)kv_head * (size_t)a->capacity, rows = (size_t)a->kv_heads * (size_t)a->capacity;
-    const int queries = a->rows * w->group, first = block * BLOCK_QUERIES;
-    const int count = queries - first < BLOCK_QUERIES ? queries - first : BLOCK_QUERIES;
-    int low = 0, high = 0, committed = 0;
+    const struct attention_span span = attention_begin(w, b->query, kv_head, block);
     panel_place(&b->keys, a->k, rows, slots);
     panel_place(&b->values, a->v, rows, slots);
-    for (int i = 0; i < count; i++) {
-        struct query *query = &b->query[i];
-        query_begin(query, a, (first + i) / w->group, kv_head * w->group + (first + i) % w->group);
-        low = i == 0 || query->first < low ? query->first : low;
-        high = query->length > high ? query->length : high;
-        committed = query->prefix > committed ? query->prefix : committed;
-    }
-    for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++) {
-        for (int i = 0; i < count; i++)
+    for (int i = 0; i < span.count && a->format == CACHE_Q8; i++)
+        query_quantise(&b->query[i], a->head_dim);
+    for (int chunk = span.low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < span.high; chunk++) {
+        for (int i = 0; i < span.count; i++)
             query_chunk(&b->query[i], chunk);
-        panel_open(&b->keys, chunk, low, committed, count);
-        panel_open(&b->values, chunk, low, committed, count);
-        block_prefetches(b, chunk, (chunk + 1) * ATTENTION_CHUNK < committed);
-        attend_chunk(b, count, a->scale);
+        panel_open(&b->keys, chunk, span.low, span.committed, span.count);
+        panel_open(&b->values, chunk, span.low, span.committed, span.count);
+        block_prefetches(b, chunk, (chunk + 1) * ATTENTION_CHUNK < span.committed);
+        attend_chunk(b, span.count);
     }
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < span.count; i++)
         query_end(&b->query[i], a->value_dim);
 }
 
@@ -294,17 +248,4 @@ static void attend(void *argument, int member, int members)
         attend_block(w, &block, (int)(task / w->blocks), (int)(task % w->blocks));
 }
 
-void cpu_attention(struct queue *queue, const struct attention_args *args)
-{
-    const int32_t *prefix = work_pointer(args->prefix), *start = work_pointer(args->path_start);
-    struct attention w;
-    size_t positions = (size_t)start[args->rows];
-    for (int r = 0; r < args->rows; r++)
-        positions += (size_t)prefix[r];
-    size_t bytes = positions * (size_t)args->heads * (size_t)(args->head_dim + args->value_dim) * cache_size(args->format);
-    w.args = args;
-    w.group = args->heads / args->kv_heads;
-    w.blocks = (args->rows * w.group + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
-    work_assign_evenly(&w.work, work_members(queue, bytes), (uint32_t)(args->kv_heads * w.blocks));
-    work_run(queue, bytes, attend, &w);
-}
+void cpu_attention(struct queue *queue, const struct attention_args *args) { attention_run(queue, args, attend); }

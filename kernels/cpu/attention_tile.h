@@ -150,7 +150,10 @@ TILE_INLINE __m512 tile_dots(enum cache_format format, const float *const *q, co
     for (int i = 0; i < whole; i += 16) {
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
+        {
             own[r] = _mm512_loadu_ps(q[r] + i);
+            __asm__("" : "+v"(own[r]));                         /* otherwise each product loads it again */
+        }
 #pragma GCC unroll 16
         for (int key = 0; key < keys; key++) {
             const __m512 other = tile_load(format, k + (size_t)key * step + (size_t)i * size);

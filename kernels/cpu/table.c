@@ -21,7 +21,11 @@ const struct cpu_isa cpu_isa_of = {
         .rope = cpu_rope,
         .kv_write = cpu_kv_write,
         .kv_move = cpu_kv_move,
+#if defined(ISA_VNNI)
+        .attention = cpu_attention_integers,
+#else
         .attention = cpu_attention,
+#endif
         .route_score = cpu_route_score,
         .route_shortlist = cpu_route_shortlist,
         .route_select = cpu_route_select,

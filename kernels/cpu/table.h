@@ -30,6 +30,9 @@
 #define cpu_gated ISA_VECTOR_NAME(cpu_gated)
 #define cpu_index ISA_VECTOR_NAME(cpu_index)
 
+/* Attention for processors with VNNI. */
+#define cpu_attention_integers ISA_NAME(cpu_attention_integers)
+
 void cpu_embed(struct queue *, const struct embed_args *);
 void cpu_norm(struct queue *, const struct norm_args *);
 void cpu_clamp(struct queue *, const struct clamp_args *);
@@ -39,6 +42,7 @@ void cpu_rope(struct queue *, const struct rope_args *);
 void cpu_kv_write(struct queue *, const struct kv_write_args *);
 void cpu_kv_move(struct queue *, const struct kv_move_args *);
 void cpu_attention(struct queue *, const struct attention_args *);
+void cpu_attention_integers(struct queue *, const struct attention_args *);
 void cpu_route_score(struct queue *, const struct route_score_args *);
 void cpu_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void cpu_route_select(struct queue *, const struct route_select_args *);

@@ -42,11 +42,10 @@ static struct rows rows_of(struct queue *queue, struct buffer cache, enum cache_
     return (struct rows){format, data, format == CACHE_Q8 ? (float *)((char *)data + scales) : NULL, width};
 }
 
+/* Not for q8. */
 static double rows_read(const struct rows *rows, int64_t row, int i)
 {
     const int64_t at = row * rows->width + i;
-    if (rows->format == CACHE_Q8)
-        return (double)((const int8_t *)rows->data)[at] * (double)rows->scale[row];
     if (rows->format == CACHE_F32)
         return ((const float *)rows->data)[at];
     uint16_t half = ((const uint16_t *)rows->data)[at];
@@ -137,6 +136,49 @@ static double view_score(const struct head *head, const struct view *view, int j
     return dot * (double)a->scale;
 }
 
+/* Attention over a cache in q8, with the codes that attention.h specifies. Scores and shares are rounded like the host's,
+ * because a code could differ otherwise. */
+static void attend_codes(const struct head *head, const struct view *view, float *out)
+{
+    const struct attention_args *a = head->args;
+    const int8_t *keys = head->k->data, *values = head->v->data;
+    int8_t q[ATTENTION_HEAD_DIM_MAX];
+    const float scale = a->scale * plain_quantise_row(head->q, a->head_dim, q);
+    double sum[ATTENTION_HEAD_DIM_MAX] = {0}, total = 0, max = -INFINITY;
+    for (int j = attention_first(a, view->length), end; j < view->length; j = end) {
+        float share[ATTENTION_CHUNK], own = -INFINITY;
+        const int begin = j;
+        end = (begin / ATTENTION_CHUNK + 1) * ATTENTION_CHUNK;
+        end = end < view->length ? end : view->length;
+        for (j = begin; j < end; j++) {
+            const int64_t row = head->first + view_slot(view, j);
+            int32_t dot = 0;
+            for (int i = 0; i < a->head_dim; i++)
+                dot += q[i] * keys[row * a->head_dim + i];
+            share[j - begin] = (float)dot * head->k->scale[row] * scale;
+            own = fmaxf(own, share[j - begin]);
+        }
+        const double joined = fmax(max, own), before = exp(max - joined), now = exp(own - joined);
+        total *= before;
+        for (j = begin; j < end; j++) {
+            const float part = plain_exp(share[j - begin] - own);
+            total += now * part;
+            share[j - begin] = part * head->v->scale[head->first + view_slot(view, j)];
+        }
+        const double step = now * plain_quantise_shares(share, end - begin);
+        for (int i = 0; i < a->value_dim; i++) {
+            sum[i] *= before;
+            for (j = begin; j < end; j++)
+                sum[i] += step * share[j - begin] * values[(head->first + view_slot(view, j)) * a->value_dim + i];
+        }
+        max = joined;
+    }
+    const double all = head->sink ? fmax(max, *head->sink) : max;
+    total = total * exp(max - all) + (head->sink ? exp(*head->sink - all) : 0);
+    for (int i = 0; i < a->value_dim; i++)
+        out[i] = (float)(sum[i] * exp(max - all) / total);
+}
+
 static void attend(const struct head *head, const struct view *view, float *out)
 {
     const struct attention_args *a = head->args;
@@ -174,7 +216,7 @@ void ref_attention(struct queue *queue, const struct attention_args *a)
             const int64_t kv_head = h * a->kv_heads / a->heads;
             const struct head head = {a, q + (int64_t)r * a->stride + (int64_t)h * a->head_dim, sink ? sink + h : NULL, &k, &v,
                                       kv_head * a->capacity};
-            attend(&head, &view, out + r * used + (int64_t)h * a->value_dim);
+            (a->format == CACHE_Q8 ? attend_codes : attend)(&head, &view, out + r * used + (int64_t)h * a->value_dim);
         }
     }
 }
