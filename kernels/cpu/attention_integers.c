@@ -341,15 +341,15 @@ static float query_codes(const struct query *query, const struct packed *values,
         max = _mm512_max_epi32(max, _mm512_and_si512(_mm512_castps_si512(share[i]), _mm512_set1_epi32(0x7fffffff)));
     }
     const int32_t bits = _mm512_reduce_max_epi32(max);
-    const float most = plain_from_bits((uint32_t)bits);
-    const bool good = most >= 0x1p-100f && bits < 0x7f800000;
-    const __m512 inverse = _mm512_set1_ps(255 / most);
+    const float largest = plain_from_bits((uint32_t)bits);
+    const bool good = largest >= 0x1p-100f && bits < 0x7f800000;
+    const __m512 inverse = _mm512_set1_ps(255 / largest);
     memset(code, 0, ATTENTION_CHUNK);
 #pragma GCC unroll 4
     for (int i = 0; i < ATTENTION_CHUNK / 16 && good; i++)
         _mm_storeu_si128((void *)(code + begin + 16 * i),
                          _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(share[i], inverse))));
-    return good ? most / 255 : bits < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
+    return good ? largest / 255 : bits < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
 }
 
 /* Joins `vectors` times 16 columns, from 16 * b on. */

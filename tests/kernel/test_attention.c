@@ -204,6 +204,34 @@ static void window_of_one_is_the_own_value(void **state)
     arena_close(&call.arena);
 }
 
+/* In q8, values of zero give zeros, and one value of NaN makes all columns NaN. */
+static void q8_keeps_zeros_and_nan(void **state)
+{
+    (void)state;
+    const struct shape s = {5, 2, 1, 16, 20, 70, 0, 0};
+    const size_t count = (size_t)(s.rows * s.heads * s.value_dim);
+    struct call call;
+    if (EMULATED)                       /* keeps no q8 */
+        return;
+    call_open(&call, &s, CACHE_Q8, 9);
+    const struct cache v = {CACHE_Q8, at(call.args.v), (size_t)call.args.capacity, (size_t)s.value_dim};
+    const float zero[ATTENTION_HEAD_DIM_MAX] = {0}, nan[ATTENTION_HEAD_DIM_MAX] = {NAN};
+    for (int last = 0; last < 2; last++) {
+        for (int slot = 0; slot < s.committed + s.rows; slot++)
+            put_row(&v, (size_t)slot, last && slot == s.committed / 2 ? nan : zero);
+        const struct device_ops *ops = &ref_ops;
+        struct queue queue = queue_of_ref(&call.arena);
+        for (const struct cpu_isa *const *isa = cpu_isas();; ops = &(*isa++)->ops, queue = queue_of(2)) {
+            run(&call, ops, queue);
+            for (size_t i = 0; i < count; i++)
+                assert_true(last ? isnan(((float *)at(call.args.out))[i]) : ((float *)at(call.args.out))[i] == 0);
+            if (!*isa)
+                break;
+        }
+    }
+    arena_close(&call.arena);
+}
+
 static void rope_agrees_with_the_reference(void **state)
 {
     (void)state;
@@ -515,6 +543,7 @@ int main(void)
         cmocka_unit_test(trees_agree_with_the_reference),
         cmocka_unit_test(tree_equals_its_sequences_laid_out),
         cmocka_unit_test(window_of_one_is_the_own_value),
+        cmocka_unit_test(q8_keeps_zeros_and_nan),
         cmocka_unit_test(rope_agrees_with_the_reference),
         cmocka_unit_test(qkv_is_its_parts_in_turn),
         cmocka_unit_test(cache_is_written_and_moved),
