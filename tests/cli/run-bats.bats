@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# tests/run-bats itself: it reports every way in which a file of tests can fail.
+# The programs that run tests, and the helpers of common.bash: they report every way in which tests can fail.
 
 load common
 
@@ -122,4 +122,84 @@ gives() {
 	# file.bats, line 10, in bats_test_2
 	#   `false' failed with status 1
 	EOF
+}
+
+@test "helpers fail where a command does something else than they check" {
+    local helpers="source '$top/tests/cli/common.bash'" faults fines line number=0 expected=()
+    mapfile -t faults <<-'END'
+	run -0 false
+	run -1 true
+	run no_such_command
+	refute true
+	refute no_such_command
+	refute bash -c 'kill -9 $$'
+	run bash -c 'echo "moe-x: why"; exit 1'; assert_trouble moe-x
+	run bash -c 'echo "moe-x: why"; echo "moe-x: and"; exit 2'; assert_trouble moe-x
+	run bash -c 'echo "moe-y: why"; exit 2'; assert_trouble moe-x
+	within 2 1
+	within '"other shapes"' 1
+	END
+    mapfile -t fines <<-'END'
+	run -1 false
+	run false; [ "$status" = 1 ]
+	run bash -c 'echo a; echo b >&2'; [ "${lines[*]}" = "a b" ]
+	refute false
+	bound=7; [ "$(bounded bash -c 'ulimit -t')" = 7 ]; run bash -c 'ulimit -t'; [ "$output" = 7 ]
+	run bash -c 'echo "moe-x: why" >&2; exit 2'; assert_trouble moe-x
+	within 1 2
+	echo a > byte; flip byte 0; [ "$(< byte)" = '`' ]; flip byte 0 2; [ "$(< byte)" = b ]
+	END
+    for line in "${faults[@]}" "${fines[@]}"; do
+        number=$((number + 1))
+        printf '@test "%s" {\n    %s\n}\n' $number "$line"
+    done > tests
+    for ((line = 1; line <= number; line++)); do
+        expected+=("$([ $line -gt ${#faults[@]} ] || echo 'not ')ok $line $line")
+    done
+    gives 1 "1..$number" "${expected[@]}" < <(echo "$helpers"; cat tests)
+}
+
+# Copies the programs to a folder of their own, so that they leave the logs of this check alone.
+copy_programs() {
+    mkdir tests
+    cp "$top"/tests/run-job "$top"/tests/run-checks tests
+}
+
+# A job NAME that runs COMMAND has so many tests that passed, failed and were skipped.
+counts() {
+    O=build/normal tests/run-job --waits "$2" bash -c "$3" > said 2>&1
+    [[ $(tail -n 1 build/check/results) == "$2 "*" $1" ]] || { echo "$3: $(tail -n 1 build/check/results)"; cat said; return 1; }
+}
+
+@test "a job fails if a test fails, if its program ends badly, or if tests are missing" {
+    copy_programs
+    counts '2 0 0' normal/unit/a 'echo 1..2; echo ok 1; echo ok 2'
+    counts '1 0 1' normal/unit/a 'echo 1..2; echo ok 1; echo "ok 2 # skip why"'
+    counts '1 1 0' normal/unit/a 'echo 1..2; echo ok 1; echo not ok 2; exit 1'
+    counts '1 1 0' normal/unit/a 'echo 1..2; echo ok 1; echo not ok 2'
+    counts '2 1 0' normal/unit/a 'echo 1..2; echo ok 1; echo ok 2; exit 99'
+    counts '1 1 0' normal/unit/a 'echo 1..1; echo ok 1; kill -9 $$'
+    counts '1 1 0' normal/unit/a 'echo 1..2; echo ok 1'
+    counts '1 1 0' normal/unit/a 'echo ok 1'
+    counts '0 1 0' normal/unit/a 'true'
+    counts '1 0 0' gate/a 'true'
+    counts '0 1 0' gate/a 'false'
+}
+
+@test "a check fails if a job fails or cannot be built, and only then" {
+    copy_programs
+    cat > GNUmakefile <<-'END'
+	list-jobs: ; @printf '%s\n' $(if $(SAN),asan/unit/d,gate/a normal/unit/b normal/unit/c)
+	check-jobs: $(RUN:%=build/check/%.job)
+	build/check/normal/unit/c.job: no-such-source
+	build/check/%.job: ; @O=build/normal tests/run-job --waits '$*' bash -c "echo 1..1; echo ok 1; [ '$*' != '$(BAD)' ]"
+	END
+    run -0 env ONLY='gate/* asan/*' tests/run-checks
+    [ "${lines[-1]}" = "2 passed, 0 failed" ]
+    run -1 env ONLY='gate/* asan/*' BAD=asan/unit/d tests/run-checks
+    [ "${lines[-1]}" = "2 passed, 1 failed" ]
+    run -1 env ONLY='gate/* *unit*' tests/run-checks
+    [ "${lines[-1]}" = "3 passed, 1 failed" ]
+    [[ $output == *$'\n'"could not be run: normal/unit/c"$'\n'* ]]
+    run -2 env ONLY=other tests/run-checks
 }
