@@ -32,6 +32,7 @@ struct thread_pool {
     cpu_set_t before;                   /* the caller's affinity before it was pinned */
     bool pinned;
     int threads, started;               /* members, and threads created (all members but the caller) */
+    double spin;                        /* SPIN; 0 with more members than processors, which would be delayed by it */
     struct member {
         struct thread_pool *pool;
         pthread_t thread;
@@ -68,7 +69,7 @@ static void *member_main(void *argument)
     struct thread_pool *pool = self->pool;
     unsigned seen = 0;
     for (;;) {
-        if (!spin_until_changed(&pool->generation, seen, SPIN)) {
+        if (!spin_until_changed(&pool->generation, seen, pool->spin)) {
             pthread_mutex_lock(&pool->lock);
             atomic_fetch_add(&pool->sleepers, 1);
             while (atomic_load(&pool->generation) == seen)
@@ -100,7 +101,7 @@ static void publish(struct thread_pool *pool)
 
 static void wait_for_members(struct thread_pool *pool)
 {
-    double end = clock_seconds() + SPIN;
+    double end = clock_seconds() + pool->spin;
     do
         for (int i = 0; i < 16; i++) {
             if (atomic_load(&pool->pending) == 0)
@@ -152,6 +153,7 @@ int thread_pool_new(struct thread_pool **out, int threads, struct err *err)
     if (!pool)
         return -1;
     pool->threads = threads;
+    pool->spin = threads <= thread_pool_cores() ? SPIN : 0;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->done, NULL);
