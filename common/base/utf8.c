@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/base/mem.h"
+
 int utf8_next(const char *text, size_t bytes, uint32_t *code)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -90,4 +92,25 @@ size_t utf8_count(const char *text, size_t bytes)
     for (size_t i = 0; i < bytes; i++)
         count += (text[i] & 0xC0) != 0x80;
     return count;
+}
+
+char *utf8_string(const char *text, struct err *err)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    enum { REPLACEMENT = sizeof replacement - 1 };
+    const size_t bytes = strlen(text);
+    size_t faults = 0;
+    for (size_t at = 0; (at += utf8_fault(text + at, bytes - at)) < bytes; at++)
+        faults++;
+    char *copy = mem_alloc(bytes + faults * (REPLACEMENT - 1) + 1, 1, err), *to = copy;
+    for (size_t at = 0, good; copy && at < bytes; at += good + 1) {
+        good = utf8_fault(text + at, bytes - at);
+        memcpy(to, text + at, good);
+        to += good;
+        if (at + good < bytes) {
+            memcpy(to, replacement, REPLACEMENT);
+            to += REPLACEMENT;
+        }
+    }
+    return copy;
 }

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
+
 /* Returns the length (1 to 4) of the character at `text` and stores its code point; 0 if the bytes are not a character.
  * code may be NULL. */
 int utf8_next(const char *text, size_t bytes, uint32_t *code);
@@ -14,6 +16,10 @@ int utf8_put(char *out, uint32_t code);
 
 /* Returns the offset of the first byte that is not part of a valid character; `bytes` if all are valid. */
 size_t utf8_fault(const char *text, size_t bytes);
+
+/* Copies a text, with U+FFFD for each byte that is not part of a valid character; returns NULL with err set if there is no
+ * memory. Freed by mem_free. */
+char *utf8_string(const char *text, struct err *err);
 
 /* Counts the characters of a valid text. */
 size_t utf8_count(const char *text, size_t bytes);

@@ -6,6 +6,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/text.h"
+#include "common/base/utf8.h"
 #include "common/stream/bench.h"
 
 struct made { struct suite_options options; };
@@ -302,11 +303,40 @@ static bool put_options(json_t *suite, const struct suite_options *options, cons
     return failed;
 }
 
+/* option: NULL for a file of prompts. */
+static int check_text(const char *option, const char *text, struct err *err)
+{
+    const size_t bytes = strlen(text);
+    if (utf8_fault(text, bytes) == bytes)
+        return 0;
+    err_set(err, ERR_INPUT, "'%.200s' is not valid UTF-8, which a suite needs; convert the text, or rename the file", text);
+    return option ? err_at(err, "--%s", option) : -1;
+}
+
+/* Fails if a text is not UTF-8: a suite is JSON. */
+static int check_texts(const struct suite_options *options, const struct strings *prompts, struct err *err)
+{
+    for (int i = 0; i < prompts->count; i++)
+        if (check_text(NULL, prompts->items[i], err))
+            return -1;
+    for (const struct opt *option = table; option->kind; option++) {
+        const void *field = (const char *)options + option->offset;
+        const struct strings *list = field;
+        const char *text = option->kind == OPT_KIND_STRING ? *(const char *const *)field : NULL;
+        if (text && check_text(option->name, text, err))
+            return -1;
+        for (int i = 0; option->kind == OPT_KIND_STRINGS && i < list->count; i++)
+            if (check_text(option->name, list->items[i], err))
+                return -1;
+    }
+    return 0;
+}
+
 int suite_options_make(json_t **out, const struct suite_options *options, const struct strings *prompts, struct err *err)
 {
     struct axes axes = {0};
     json_t *suite = json_object(), *settings = json_array();
-    int rc = suite && settings ? open_axes(&axes, options, err) : err_memory(err);
+    int rc = check_texts(options, prompts, err) ? -1 : suite && settings ? open_axes(&axes, options, err) : err_memory(err);
     rc = rc || put_models(suite, settings, &axes, &options->models, err) ? -1 : 0;
     if (!rc && (json_object_set_new(suite, "prompts", strings_json(prompts)) || json_object_set(suite, "settings", settings) ||
                 put_options(suite, options, &axes)))

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/cli/command.h"
 #include "common/cli/foreign.h"
 #include "common/cli/nearest.h"
@@ -419,11 +420,20 @@ void opt_free(const struct subcommand *subcommand, void *args)
             mem_free(&((struct strings *)((char *)args + operand->offset))->items);
 }
 
+/* Returns a text as JSON; bytes that are not UTF-8, as in names of files, become U+FFFD. NULL: no memory. */
+static json_t *string_json(const char *text)
+{
+    char *valid = utf8_string(text, NULL);
+    json_t *value = valid ? json_string(valid) : NULL;
+    mem_free(&valid);
+    return value;
+}
+
 json_t *strings_json(const struct strings *strings)
 {
     json_t *list = json_array();
     for (int i = 0; i < strings->count; i++)
-        if (json_array_append_new(list, json_string(strings->items[i]))) {
+        if (json_array_append_new(list, string_json(strings->items[i]))) {
             json_decref(list);
             return NULL;
         }
@@ -436,7 +446,7 @@ json_t *opt_json(const struct opt *option, const void *args)
     const enum opt_kind kind = option->kind;
     if (kind == OPT_KIND_STRING || kind == OPT_KIND_INPUT || kind == OPT_KIND_OUTPUT) {
         const char *text = *(const char *const *)field;
-        return text ? json_string(text) : json_null();
+        return text ? string_json(text) : json_null();
     }
     return kind == OPT_KIND_FLAG ? json_boolean(*(const bool *)field)
          : kind == OPT_KIND_FLOAT ? json_real(*(const double *)field)

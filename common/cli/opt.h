@@ -153,7 +153,7 @@ typedef int opt_visitor(const void *context, const char *name, const char *path,
 int opt_inputs(const struct subcommand *subcommand, const void *args, opt_visitor *visit, const void *context, struct err *err);
 
 /* Returns the value of an option as the struct has it: a choice and the word auto are their integers, a missing text is null,
- * texts are a list. NULL: no memory, or a text is not UTF-8. */
+ * texts are a list. Bytes of texts that are not UTF-8 become U+FFFD. NULL: no memory. */
 json_t *opt_json(const struct opt *option, const void *args);
 json_t *strings_json(const struct strings *strings);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 
 int header_init(struct header *header, enum stream_kind kind, const char *tool, const char *version, int argc,
                 char *const *argv, struct err *err)
@@ -18,7 +19,7 @@ int header_init(struct header *header, enum stream_kind kind, const char *tool, 
     if (!made.kind_name || !made.tool || !made.tool_version || !made.argv)
         goto failed;
     for (; made.argc < argc; made.argc++) {
-        made.argv[made.argc] = mem_string(argv[made.argc], err);
+        made.argv[made.argc] = utf8_string(argv[made.argc], err);       /* names of files may have any bytes */
         if (!made.argv[made.argc])
             goto failed;
     }
@@ -31,7 +32,7 @@ failed:
 
 static int set_text(char **member, const char *value, struct err *err)
 {
-    char *copy = mem_string(value, err);
+    char *copy = utf8_string(value, err);
     if (!copy)
         return -1;
     mem_free(member);
@@ -65,7 +66,7 @@ int header_label(struct header *header, const char *key, const char *value, stru
     for (int i = 0; i < header->label_count; i++)
         if (!strcmp(header->labels[i].key, key))
             return set_text(&header->labels[i].value, value, err);
-    struct label label = {mem_string(key, err), mem_string(value, err)};
+    struct label label = {mem_string(key, err), utf8_string(value, err)};
     struct label *labels = NULL;
     if (label.key && label.value)
         labels = grow_by_one(header->labels, header->label_count, sizeof *labels, err);

@@ -251,33 +251,17 @@ void writer_flag(struct writer *writer, const char *key, bool value)
         value ? msgpack_pack_true(&writer->packer) : msgpack_pack_false(&writer->packer);
 }
 
-/* Copies a text, with U+FFFD for each byte that is not part of a UTF-8 character. */
-static int repair(struct text *out, const char *text, size_t bytes)
-{
-    while (bytes) {
-        size_t good = utf8_fault(text, bytes);
-        if (text_put(out, text, good, NULL) || (good < bytes && text_puts(out, "\xef\xbf\xbd", NULL)))
-            return -1;
-        good += good < bytes;
-        text += good;
-        bytes -= good;
-    }
-    return 0;
-}
-
 void writer_text(struct writer *writer, const char *key, const char *value)
 {
-    size_t bytes = strlen(value);
-    struct text repaired = {0};
+    const size_t bytes = strlen(value);
+    char *repaired = NULL;
     if (!put_key(writer, key))
         return;
     if (utf8_fault(value, bytes) == bytes)
         pack_text(writer, value, bytes);
-    else if (repair(&repaired, value, bytes))
-        err_memory(&writer->fault);
-    else
-        pack_text(writer, repaired.data, repaired.length);
-    text_free(&repaired);
+    else if ((repaired = utf8_string(value, &writer->fault)))
+        pack_text(writer, repaired, strlen(repaired));
+    mem_free(&repaired);
 }
 
 void writer_array(struct writer *writer, const char *key, enum dtype dtype, int rank, const uint64_t *shape, const void *data)
@@ -419,13 +403,12 @@ int writer_close(struct writer **writer, struct err *err)
 
 static int put_abort(struct writer *writer, const char *why, struct err *err)
 {
-    struct text abort = {0}, message = {0};
-    int rc = repair(&message, why, strlen(why)) ? err_memory(err) : 0;
-    if (!rc)
-        rc = frame_abort_encode(writer->index, message.data ? message.data : "", &abort, err) ||
+    struct text abort = {0};
+    char *message = utf8_string(why, err);
+    int rc = !message || frame_abort_encode(writer->index, message, &abort, err) ||
              output_write(writer->out, abort.data, abort.length, err) || output_flush(writer->out, err) ? -1 : 0;
     text_free(&abort);
-    text_free(&message);
+    mem_free(&message);
     return rc;
 }
 

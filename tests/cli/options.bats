@@ -317,6 +317,21 @@ EOF
     [ "$output" = "moe-bench: setting 'none': --top-k: has no effect: --temperature 0 chooses the most likely token" ]
 }
 
+@test "names of files that are not UTF-8 are accepted, and recorded with U+FFFD" {
+    cd "$BATS_TEST_TMPDIR"
+    local name=$'m\377.moe' rest
+    ln -s "$MOE_POCKET" "$name"
+    moe-decode -q -m "$name" -n 1 -p a -B 2 -d model:file="$name" --stream out.moes
+    moe-view out.moes > view
+    grep -qF $'moe-decode -q -m m\xef\xbf\xbd.moe -n 1' view
+    cp "$MOE_MODELS/pocket/heldout.jsonl" $'p\377.jsonl'
+    for rest in "$name a.jsonl" "$MOE_POCKET "$'p\377.jsonl' "$MOE_POCKET a.jsonl --stop "$'\377'; do
+        run moe-bench run --print-suite -m $rest
+        assert_trouble moe-bench
+        [[ $output == *"' is not valid UTF-8, which a suite needs; convert the text, or rename the file" ]]
+    done
+}
+
 @test "option names of other programs are answered with moekit's" {
     local words said
     while IFS='|' read -r words said; do

@@ -53,6 +53,23 @@ static void provenance_is_handed_down(void **state)
     assert_null(back.sources);
 }
 
+/* A command line may have any bytes, a stream only UTF-8. */
+static void words_that_are_not_utf8_are_repaired(void **state)
+{
+    static char *const words[] = {(char *)"moe-test", (char *)"\xff" "a\xc3\xa9\xe2\x82" "b\xf0"};
+    static const char repaired[] = "\xef\xbf\xbd" "a\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd" "b\xef\xbf\xbd";
+    struct header header = {0}, back = {0};
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(header_init(&header, STREAM_RANK, "moe-test", "0.1", 2, words, &err), 0);
+    assert_int_equal(header_label(&header, "forced", words[1], &err), 0);
+    assert_int_equal(round_trip(&back, &header, &err), 0);
+    assert_string_equal(back.argv[1], repaired);
+    assert_string_equal(header_label_of(&back, "forced"), repaired);
+    header_free(&header);
+    header_free(&back);
+}
+
 static void long_pipelines_lose_the_oldest(void **state)
 {
     (void)state;
@@ -235,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(provenance_is_handed_down),
+        cmocka_unit_test(words_that_are_not_utf8_are_repaired),
         cmocka_unit_test(long_pipelines_lose_the_oldest),
         cmocka_unit_test(a_reader_bounds_the_depth_itself),
         cmocka_unit_test(newer_streams_are_refused_but_not_newer_sources),
