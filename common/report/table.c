@@ -153,6 +153,30 @@ static int write_aligned(const struct table *table, bool bars, struct text *out,
     return rc;
 }
 
+/* Copies a table with a backslash before | and < in its cells, which Markdown would take for a border and for a tag. */
+static int escape_cells(struct table *out, const struct table *table, struct err *err)
+{
+    struct text cell = {0};
+    int rc = 0;
+    table_start(out, table->titles, table->align);
+    for (size_t i = 0; !rc && i < table->count; i++) {
+        text_clear(&cell);
+        for (const char *at = table->cells[i]; !rc && *at; at++)
+            rc = (strchr("|<", *at) && text_putc(&cell, '\\', err)) || text_putc(&cell, *at, err) ? -1 : 0;
+        rc = rc || table_cell(out, err, "%s", cell.length ? cell.data : "") ? -1 : 0;
+    }
+    text_free(&cell);
+    return rc;
+}
+
+static int write_markdown(const struct table *table, struct text *out, struct err *err)
+{
+    struct table escaped = {0};
+    int rc = escape_cells(&escaped, table, err) || write_aligned(&escaped, true, out, err) ? -1 : 0;
+    table_free(&escaped);
+    return rc;
+}
+
 /* Selects the columns from *next on that fit beside the name columns, at least `together`, into part; *next: the first that
  * does not fit. */
 static void take_part(const struct table *table, const size_t *widths, int names, int together, int width, size_t *part,
@@ -244,5 +268,5 @@ static int write_csv(const struct table *table, struct text *out, struct err *er
 int table_write(const struct table *table, enum table_form form, struct text *out, struct err *err)
 {
     return form == TABLE_CSV ? write_csv(table, out, err) : form == TABLE_HTML ? write_html(table, out, err)
-           : write_aligned(table, form == TABLE_MARKDOWN, out, err);
+           : form == TABLE_MARKDOWN ? write_markdown(table, out, err) : write_aligned(table, false, out, err);
 }

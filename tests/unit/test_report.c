@@ -549,6 +549,12 @@ static void tables_are_aligned_and_quoted(void **state)
     assert_int_equal(table_write(&table, TABLE_MARKDOWN, &out, &err), 0);
     assert_string_equal(out.data, "| name  |  n |\n|-------|---:|\n| \xc3\xa4     | 10 |\n| b,\"c\" |  - |\n| x?[2J |  3 |\n");
     table_free(&table);
+    table_start(&table, titles, "lr");
+    assert_int_equal(table_cell(&table, &err, "a|<b>") | table_cell(&table, &err, "1"), 0);
+    text_clear(&out);
+    assert_int_equal(table_write(&table, TABLE_MARKDOWN, &out, &err), 0);
+    assert_string_equal(out.data, "| name    | n |\n|---------|--:|\n| a\\|\\<b> | 1 |\n");
+    table_free(&table);
     text_free(&out);
 }
 
