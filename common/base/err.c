@@ -5,20 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Replaces control characters by '?': names and texts from hostile files appear in messages, which must stay on one line and
- * not control the terminal. */
-static void keep_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
-}
+#include "common/base/utf8.h"
 
 static void set(struct err *err, enum err_code code, const char *format, va_list args)
 {
     err->code = code;
     vsnprintf(err->text, sizeof err->text, format, args);
-    keep_printable(err->text);
+    utf8_make_printable(err->text, strlen(err->text), 0);         /* a message stays on one line */
 }
 
 int (err_set)(struct err *err, enum err_code code, const char *format, ...)
@@ -59,7 +52,7 @@ int (err_at)(struct err *err, const char *format, ...)
         va_start(args, format);
         vsnprintf(where, sizeof where, format, args);
         va_end(args);
-        keep_printable(where);
+        utf8_make_printable(where, strlen(where), 0);
         size_t used = (size_t)snprintf(joined, sizeof joined, "%.*s: ", (int)(sizeof joined / 2), where);
         snprintf(joined + used, sizeof joined - used, "%s", err->text);
         memcpy(err->text, joined, sizeof joined);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 
 int text_put(struct text *text, const void *bytes, size_t count, struct err *err)
 {
@@ -49,9 +50,7 @@ int text_printf(struct text *text, struct err *err, const char *format, ...)
 
 void text_make_printable(struct text *text)
 {
-    for (size_t i = 0; i < text->length; i++)
-        if (((unsigned char)text->data[i] < ' ' && text->data[i] != '\n') || text->data[i] == 0x7f)
-            text->data[i] = '?';
+    utf8_make_printable(text->data, text->length, '\n');
 }
 
 void text_clear(struct text *text)

@@ -114,3 +114,14 @@ char *utf8_string(const char *text, struct err *err)
     }
     return copy;
 }
+
+void utf8_make_printable(char *text, size_t bytes, char kept)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char byte = (unsigned char)text[i], next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
+        if (byte == 0xC2 && next >= 0x80 && next < 0xA0)
+            text[i] = text[i + 1] = '?';
+        else if ((byte < 0x20 && (!kept || text[i] != kept)) || byte == 0x7f)
+            text[i] = '?';
+    }
+}

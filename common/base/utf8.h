@@ -21,6 +21,10 @@ size_t utf8_fault(const char *text, size_t bytes);
  * memory. Freed by mem_free. */
 char *utf8_string(const char *text, struct err *err);
 
+/* Replaces control characters by '?', those of two bytes (U+0080 to U+009F) by "??": names and texts from hostile files must
+ * not control the terminal. kept: a control character that stays; 0: none. */
+void utf8_make_printable(char *text, size_t bytes, char kept);
+
 /* Counts the characters of a valid text. */
 size_t utf8_count(const char *text, size_t bytes);
 

@@ -351,10 +351,7 @@ int grading_text(struct text *out, const struct grading *grading, struct err *er
             goto done;
     }
     rc = table_write(&table, TABLE_TEXT, out, err);
-    for (size_t i = 0; i < out->length; i++)            /* names come from streams; they must not contain terminal control
-                                                         * characters */
-        if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
-            out->data[i] = '?';
+    text_make_printable(out);
 done:
     table_free(&table);
     return rc;

@@ -33,9 +33,7 @@ int table_cell(struct table *table, struct err *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(cell, (size_t)length + 1, format, args);
     va_end(args);
-    for (char *at = cell; *at; at++)            /* names from streams must not contain terminal control characters */
-        if ((unsigned char)*at < ' ' || *at == 0x7f)
-            *at = '?';
+    utf8_make_printable(cell, (size_t)length, 0);
     table->cells[table->count++] = cell;
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "common/base/mem.h"
 #include "common/base/numeral.h"
 #include "common/base/text.h"
+#include "common/base/utf8.h"
 
 enum { SHOW_ELEMENTS = 16, SHOW_DEPTH = 40 };    /* elements shown per array in TEXT; maximum nesting depth */
 
@@ -338,9 +339,7 @@ void show_line(struct show *show, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    for (char *at = line; *at; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
+    utf8_make_printable(line, strlen(line), 0);
     if (output_write(show->out, line, strlen(line), &show->fault) || output_write(show->out, "\n", 1, &show->fault))
         return;
 }

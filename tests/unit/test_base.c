@@ -30,10 +30,10 @@ static void errors_are_one_printable_line(void **state)
 {
     (void)state;
     struct err err = {0};
-    err_set(&err, ERR_INPUT, "name '%s'", "a\nb\x1b[31m\x7f");
-    assert_string_equal(err.text, "name 'a?b?[31m?'");
+    err_set(&err, ERR_INPUT, "name '%s'", "a\nb\x1b[31m\x7f\xc2\x9b" "1m\xc2\xa0");       /* U+009B begins sequences, too */
+    assert_string_equal(err.text, "name 'a?b?[31m???1m\xc2\xa0'");
     err_at(&err, "\t");
-    assert_string_equal(err.text, "?: name 'a?b?[31m?'");
+    assert_string_equal(err.text, "?: name 'a?b?[31m???1m\xc2\xa0'");
 }
 
 static void long_errors_are_cut(void **state)
