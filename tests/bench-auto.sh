@@ -8,6 +8,8 @@
 #                 some minutes
 #     replay      costs in bytes, not times: fixed drafts, evict, evict-experts and policies that know the truth; routes as
 #                 recorded, and with the locality of Qwen3-30B-A3B and of OLMoE (tests/bench/reroute.py)
+#     calibration calibration error of estimates per drafter and task, of static drafts of 640 prompts at temperature 0 and twice at
+#                 .8 (tests/bench/reliability.py; about 10 minutes)
 #
 # Live parts print a row for each task: the fastest setting without auto, -d auto, and their ratio (goal: .99), then a row for all
 # tasks together (goal: 1.10 over the best fixed setting of the whole stream). MOE_BENCH_PROMPTS is the number of prompts a task (6),
@@ -16,7 +18,7 @@
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_WIDTH=1024 MOE_BENCH_LAYERS=4
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
-parts "bf16 q4 dense sweep replay" "$@"
+parts "bf16 q4 dense sweep replay calibration" "$@"
 prompts=${MOE_BENCH_PROMPTS:-6}
 width=${MOE_BENCH_WIDTH:-9216}
 at=$out/auto-$width-$prompts
@@ -159,6 +161,31 @@ replay() {
     done
 }
 
+# reliability NAME LENGTH DRAFTER: records static drafts of all prompts in a random order, and prints a line for each task.
+reliability() {
+    for pass in "0 --temperature 0" "1 --temperature 0.8 --seed 41"; do
+        to=$at/reliability-$1-${pass%% *}
+        [ -e "$to.moes" ] || {
+            moe-decode -q $threads -m "$out/pocket.moe" -n 96 -d "$3" -K "$2" --record route ${pass#* } --stream "$to.new" \
+                -o "$at/text" "$at/all-${pass%% *}.jsonl" && mv "$to.new" "$to.moes"
+        }
+    done
+    say "calibration, $1"
+    "$python" tests/bench/reliability.py "$at/reliability-$1-0.moes" "$at/reliability-$1-1.moes"
+}
+
+calibration() {
+    once "$at/head.moe" moe-convert head -q "$pocket/heads/eagle3" --target "$out/pocket.moe"
+    jq -c 'del(.answer)' "$pocket/heldout.jsonl" "$pocket/calib.jsonl" |
+        shuf --random-source="$pocket/heldout.jsonl" > "$at/all-0.jsonl"
+    cat "$at/all-0.jsonl" "$at/all-0.jsonl" > "$at/all-1.jsonl"
+    reliability ngram 8 ngram
+    reliability pld 8 pld
+    reliability suffix 8 suffix
+    reliability head 5 "head:file=$at/head.moe"
+    reliability model 8 "model:file=$out/draft.moe"
+}
+
 # shellcheck disable=SC2086
 {
     ! wants bf16 || live bf16 "$width"
@@ -166,4 +193,5 @@ replay() {
     ! wants dense || dense
     ! wants sweep || sweep
     ! wants replay || replay
+    ! wants calibration || calibration
 }

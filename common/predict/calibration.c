@@ -10,32 +10,53 @@
 #include "common/base/mem.h"
 
 enum { FILE_LIMIT = 1 << 20, FILE_VERSION = 1, FITS = ESTIMATOR_KINDS * ESTIMATOR_SPANS,
-       NUMBERS = 1 + ESTIMATOR_FEATURES + ESTIMATOR_FEATURES * ESTIMATOR_FEATURES };
+       NUMBERS = 1 + ESTIMATOR_FEATURES + ESTIMATOR_FEATURES * ESTIMATOR_FEATURES,
+       CORRECTION_NUMBERS = 2 * ESTIMATOR_MATCHES + 2 * ESTIMATOR_KNOTS };
 
-static double *number_of(struct estimator_fit *fit, int at)
+static double *number_of(struct estimator *estimator, int which, int at)
 {
+    struct estimator_fit *fit = &estimator->fit[which / ESTIMATOR_SPANS][which % ESTIMATOR_SPANS];
     const int row = at - 1 - ESTIMATOR_FEATURES;
     return !at ? &fit->loss : row < 0 ? &fit->weight[at - 1]
          : &fit->information[row / ESTIMATOR_FEATURES][row % ESTIMATOR_FEATURES];
 }
 
-static int get_estimator(struct estimator *out, const json_t *map, struct err *err)
+static double *correction_number_of(struct estimator *estimator, int which, int at)
 {
-    const json_t *fits = json_object_get(map, "fits"), *seen = json_object_get(map, "seen");
-    struct estimator made = *out;
-    bool right = json_is_number(seen) && json_array_size(fits) == FITS;
-    made.seen = json_number_value(seen);
-    for (int fit = 0; right && fit < FITS; fit++) {
-        const json_t *list = json_array_get(fits, (size_t)fit);
-        right = json_array_size(list) == NUMBERS;
-        for (int at = 0; right && at < NUMBERS; at++) {
-            const json_t *number = json_array_get(list, (size_t)at);
-            right = json_is_number(number);
-            *number_of(&made.fit[fit / ESTIMATOR_SPANS][fit % ESTIMATOR_SPANS], at) = json_number_value(number);
+    struct estimator_correction *correction = &estimator->correction[which];
+    const int second = at - 2 * ESTIMATOR_MATCHES;
+    return second < 0 ? at < ESTIMATOR_MATCHES ? &correction->offset[at] : &correction->information[at - ESTIMATOR_MATCHES]
+         : second < ESTIMATOR_KNOTS ? &correction->error[second] : &correction->seen[second - ESTIMATOR_KNOTS];
+}
+
+typedef double *number(struct estimator *estimator, int which, int at);
+
+/* Reads `count` lists of `numbers` numbers; returns whether these are the lists of the file. */
+static bool get_lists(struct estimator *out, const json_t *lists, number *number_at, int count, int numbers)
+{
+    bool right = json_array_size(lists) == (size_t)count;
+    for (int which = 0; right && which < count; which++) {
+        const json_t *list = json_array_get(lists, (size_t)which);
+        right = json_array_size(list) == (size_t)numbers;
+        for (int at = 0; right && at < numbers; at++) {
+            const json_t *one = json_array_get(list, (size_t)at);
+            right = json_is_number(one);
+            *number_at(out, which, at) = json_number_value(one);
         }
     }
-    if (!right)
+    return right;
+}
+
+static int get_estimator(struct estimator *out, const json_t *map, struct err *err)
+{
+    const json_t *seen = json_object_get(map, "seen"), *corrections = json_object_get(map, "corrections");
+    struct estimator made = *out;
+    made.seen = json_number_value(seen);
+    if (!json_is_number(seen) || !get_lists(&made, json_object_get(map, "fits"), number_of, FITS, NUMBERS))
         return err_set(err, ERR_INPUT, "expected \"seen\", a number, and \"fits\", %d lists of %d numbers", FITS, NUMBERS);
+    memset(made.correction, 0, sizeof made.correction);
+    if (corrections && !get_lists(&made, corrections, correction_number_of, ESTIMATOR_KINDS, CORRECTION_NUMBERS))
+        return err_set(err, ERR_INPUT, "expected \"corrections\", %d lists of %d numbers", ESTIMATOR_KINDS, CORRECTION_NUMBERS);
     if (!estimator_is_sound(&made))
         return err_set(err, ERR_INPUT, "its numbers are of no regression; remove the file");
     *out = made;
@@ -70,22 +91,28 @@ int calibration_read(const char *path, const char *model, const struct calibrati
     return rc;
 }
 
+/* Returns a JSON array of `count` lists of `numbers` numbers; NULL: out of memory. */
+static json_t *lists_json(struct estimator *estimator, number *number_at, int count, int numbers)
+{
+    json_t *lists = json_array();
+    int rc = !lists;
+    for (int which = 0; !rc && which < count; which++) {
+        json_t *list = json_array();
+        rc = json_array_append_new(lists, list);
+        for (int at = 0; !rc && at < numbers; at++)
+            rc = json_array_append_new(list, json_real(*number_at(estimator, which, at)));
+    }
+    if (!rc)
+        return lists;
+    json_decref(lists);
+    return NULL;
+}
+
 /* Returns the JSON object of an estimator; NULL: out of memory. */
 static json_t *estimator_json(struct estimator *estimator)
 {
-    json_t *fits = json_array(), *map = json_pack("{s:f, s:o*}", "seen", estimator->seen, "fits", fits);
-    int rc = !map || !fits;
-    for (int fit = 0; !rc && fit < FITS; fit++) {
-        json_t *list = json_array();
-        rc = json_array_append_new(fits, list);
-        for (int at = 0; !rc && at < NUMBERS; at++)
-            rc = json_array_append_new(list, json_real(*number_of(&estimator->fit[fit / ESTIMATOR_SPANS][fit % ESTIMATOR_SPANS],
-                                                                 at)));
-    }
-    if (!rc)
-        return map;
-    json_decref(map);
-    return NULL;
+    return json_pack("{s:f, s:o, s:o}", "seen", estimator->seen, "fits", lists_json(estimator, number_of, FITS, NUMBERS),
+                     "corrections", lists_json(estimator, correction_number_of, ESTIMATOR_KINDS, CORRECTION_NUMBERS));
 }
 
 int calibration_write(const char *path, const char *model, const struct calibration_entry *entry, int entries, struct err *err)

@@ -1,10 +1,12 @@
 /* A calibration: the acceptance estimators of a run, for the next run of the same model with the same drafters. A small JSON
  * file:
  *
- *     {"calibration": 1, "model": SHA-256, "drafters": {"ngram": {"seen": 310.5, "fits": [[...], ...]}, ...}}
+ *     {"calibration": 1, "model": SHA-256,
+ *      "drafters": {"ngram": {"seen": 310.5, "fits": [[...], ...], "corrections": [[...], ...]}, ...}}
  *
- * with a list for each regression and span of estimator.h: loss, weights, information row by row. Errors are ERR_INPUT, one
- * line with the file's name; a calibration of another model is an error. */
+ * "fits" has a list for each regression and span of estimator.h: loss, weights, information row by row. "corrections" has a
+ * list for each regression: offsets, their information, errors, their weights; files of older versions lack it. Errors are
+ * ERR_INPUT, one line with the file's name; a calibration of another model is an error. */
 #ifndef MOE_PREDICT_CALIBRATION_H
 #define MOE_PREDICT_CALIBRATION_H
 

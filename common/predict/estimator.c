@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FEATURES = ESTIMATOR_FEATURES, SPANS = ESTIMATOR_SPANS };
+enum { FEATURES = ESTIMATOR_FEATURES, SPANS = ESTIMATOR_SPANS, MATCHES = ESTIMATOR_MATCHES, KNOTS = ESTIMATOR_KNOTS };
 
 /* Information of the priors; a token of probability 1/2 adds a quarter of its squared feature. */
 static const double prior[ESTIMATOR_KINDS][FEATURES] = {
@@ -13,6 +13,7 @@ static const double prior[ESTIMATOR_KINDS][FEATURES] = {
 static const double EPSILON = 1e-3;             /* probabilities are clipped to EPSILON .. 1 - EPSILON */
 static const double information_min = 0.02;     /* minimum information added by an observation */
 static const double loss_decay = 0.99;
+static const double offset_prior = 4, error_prior = 20;         /* information and weight of corrections of 0 */
 
 static double logit(double p)
 {
@@ -79,6 +80,64 @@ static void fit_observe(struct estimator_fit *fit, enum estimator_kind kind, dou
         fit->weight[i] += step[i] * ((kept ? 1 : 0) - p);
 }
 
+/* Returns the knot below a probability, and in *share the weight of the next knot. */
+static int knot_of(double p, double *share)
+{
+    const double at = p * (KNOTS - 1);
+    const int knot = at < KNOTS - 2 ? (int)at : KNOTS - 2;
+    *share = at - knot;
+    return knot;
+}
+
+static int length_of(const struct estimator_signal *signal) { return (signal->match < MATCHES ? signal->match : MATCHES) - 1; }
+
+static double with_offset(const struct estimator_correction *correction, const struct estimator_signal *signal, double p)
+{
+    return logistic(logit(p) + correction->offset[length_of(signal)]);
+}
+
+static double error_of(const struct estimator_correction *correction, double p)
+{
+    double share;
+    const int knot = knot_of(p, &share);
+    return (1 - share) * correction->error[knot] + share * correction->error[knot + 1];
+}
+
+/* Returns the probability p of the regressions with both corrections. */
+static double corrected(const struct estimator_correction *correction, const struct estimator_signal *signal, double p)
+{
+    if (signal->match <= 0)
+        return p;
+    p = with_offset(correction, signal, p);
+    return fmin(1 - EPSILON, fmax(EPSILON, p + error_of(correction, p)));
+}
+
+static void correction_fade(struct estimator_correction *correction, double weight)
+{
+    for (int i = 0; i < MATCHES; i++)
+        correction->information[i] *= weight;
+    for (int i = 0; i < KNOTS; i++)
+        correction->seen[i] *= weight;
+}
+
+/* Learns from one outcome of a token that has the probability p by the regressions. */
+static void correction_observe(struct estimator_correction *correction, double decay, const struct estimator_signal *signal,
+                               double p, bool kept)
+{
+    double share;
+    const int length = length_of(signal);
+    const double by_length = with_offset(correction, signal, p), missed = (kept ? 1 : 0) - by_length;
+    const double left = missed - error_of(correction, by_length);
+    const int knot = knot_of(by_length, &share);
+    correction_fade(correction, decay);
+    correction->seen[knot] += 1 - share;
+    correction->seen[knot + 1] += share;
+    correction->error[knot] += (1 - share) * left / (correction->seen[knot] + error_prior);
+    correction->error[knot + 1] += share * left / (correction->seen[knot + 1] + error_prior);
+    correction->information[length] += fmax(information_min, by_length * (1 - by_length));
+    correction->offset[length] += missed / (correction->information[length] + offset_prior);
+}
+
 static void set_ahead(double *x, int depth)
 {
     const double features[FEATURES] = {1, depth >= 2, depth >= 3, depth >= 3 ? log2(depth / 3.0) : 0};
@@ -138,6 +197,9 @@ void estimator_observe(struct estimator *estimator, const struct estimator_signa
 {
     double x[SPANS][FEATURES];
     const enum estimator_kind kind = set_features(estimator, signal, x);
+    if (signal->match > 0)
+        correction_observe(&estimator->correction[kind], pow(estimator->decay[0], 0.25), signal,
+                           mix(estimator->fit[kind], (const double (*)[FEATURES])x), kept);
     observe(estimator, kind, (const double (*)[FEATURES])x, kept);
     estimator->seen = estimator->decay[0] * estimator->seen + 1;
     if (signal->before)
@@ -150,9 +212,11 @@ void estimator_observe(struct estimator *estimator, const struct estimator_signa
 void estimator_fade(struct estimator *estimator, double weight)
 {
     estimator->seen *= weight;
-    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++) {
         for (int span = 0; span < SPANS; span++)
             fit_fade(&estimator->fit[kind][span], kind, weight);
+        correction_fade(&estimator->correction[kind], weight);
+    }
 }
 
 static void fit_average(struct estimator_fit *out, struct estimator *const *from, int count, int kind, int span)
@@ -172,22 +236,51 @@ static void fit_average(struct estimator_fit *out, struct estimator *const *from
     *out = mean;
 }
 
+/* Adds a part of the mean of `count` corrections: values[i] and their weights[i]. */
+static void add_mean(double *value, double *weight, const double *values, const double *weights, int items, int count)
+{
+    for (int i = 0; i < items; i++) {
+        const double sum = weight[i] + weights[i] / count;
+        value[i] = sum > 0 ? (weight[i] * value[i] + weights[i] / count * values[i]) / sum : 0;
+        weight[i] = sum;
+    }
+}
+
 void estimator_average(struct estimator *out, struct estimator *const *from, int count)
 {
     struct estimator mean = *from[0];
     mean.seen = 0;
     for (int n = 0; n < count; n++)
         mean.seen += from[n]->seen / count;
-    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++) {
+        struct estimator_correction *to = &mean.correction[kind];
+        *to = (struct estimator_correction){{0}, {0}, {0}, {0}};
+        for (int n = 0; n < count; n++) {
+            const struct estimator_correction *one = &from[n]->correction[kind];
+            add_mean(to->offset, to->information, one->offset, one->information, MATCHES, count);
+            add_mean(to->error, to->seen, one->error, one->seen, KNOTS, count);
+        }
         for (int span = 0; span < SPANS; span++)
             fit_average(&mean.fit[kind][span], from, count, kind, span);
+    }
     *out = mean;
+}
+
+static bool correction_is_sound(const struct estimator_correction *correction)
+{
+    bool sound = true;
+    for (int i = 0; i < MATCHES; i++)
+        sound &= isfinite(correction->offset[i]) && isfinite(correction->information[i]) && correction->information[i] >= 0;
+    for (int i = 0; i < KNOTS; i++)
+        sound &= isfinite(correction->error[i]) && isfinite(correction->seen[i]) && correction->seen[i] >= 0;
+    return sound;
 }
 
 bool estimator_is_sound(const struct estimator *estimator)
 {
     bool sound = isfinite(estimator->seen) && estimator->seen >= 0;
-    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++)
+    for (int kind = 0; kind < ESTIMATOR_KINDS; kind++) {
+        sound &= correction_is_sound(&estimator->correction[kind]);
         for (int span = 0; span < SPANS; span++) {
             const struct estimator_fit *fit = &estimator->fit[kind][span];
             double spread[FEATURES];
@@ -200,6 +293,7 @@ bool estimator_is_sound(const struct estimator *estimator)
             for (int i = 0; i < FEATURES; i++)
                 sound &= isfinite(spread[i]);
         }
+    }
     return sound;
 }
 
@@ -227,7 +321,7 @@ double estimator_of(const struct estimator *estimator, const struct estimator_si
 {
     double x[SPANS][FEATURES];
     const enum estimator_kind kind = set_features(estimator, signal, x);
-    return mix(estimator->fit[kind], (const double (*)[FEATURES])x);
+    return corrected(&estimator->correction[kind], signal, mix(estimator->fit[kind], (const double (*)[FEATURES])x));
 }
 
 double estimator_ahead(const struct estimator *estimator, int depth)

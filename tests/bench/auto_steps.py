@@ -73,6 +73,40 @@ class Regression:
         self.weight = self.weight + np.linalg.solve(self.information, x) * (kept - p)
 
 
+class Correction:
+    """Corrections of the probability of tokens that continue a match: by the length of the match, then by the probability."""
+    LENGTHS, KNOTS, OFFSET_PRIOR, ERROR_PRIOR = 8, 11, 4, 20
+
+    def __init__(self, decay):
+        self.decay = decay ** 0.25
+        self.offset, self.information = np.zeros(self.LENGTHS), np.zeros(self.LENGTHS)
+        self.error, self.seen = np.zeros(self.KNOTS), np.zeros(self.KNOTS)
+
+    def by_length(self, p, match):
+        return logistic(logit(p) + self.offset[min(match, self.LENGTHS) - 1])
+
+    def near(self, p):
+        """Returns the weights of the knots at a probability."""
+        return np.maximum(0, 1 - abs(p * (self.KNOTS - 1) - np.arange(self.KNOTS)))
+
+    def of(self, p, match):
+        p = self.by_length(p, match)
+        return clipped(p + float(self.near(p) @ self.error))
+
+    def fade(self, weight):
+        self.information, self.seen = self.information * weight, self.seen * weight
+
+    def observe(self, p, match, kept):
+        p, at = self.by_length(p, match), min(match, self.LENGTHS) - 1
+        near = self.near(p)
+        left = kept - p - float(near @ self.error)
+        self.fade(self.decay)
+        self.seen = self.seen + near
+        self.error = self.error + left * near / (self.seen + self.ERROR_PRIOR)
+        self.information[at] += max(0.02, p * (1 - p))
+        self.offset[at] += (kept - p) / (self.information[at] + self.OFFSET_PRIOR)
+
+
 class Signal:
     """Inputs of the regression for a drafted token."""
 
@@ -94,13 +128,14 @@ def signals(tree):
 
 
 class Estimator:
-    """Acceptance probability of one drafter: three regressions, each with a long and a short memory."""
+    """Acceptance probability of one drafter: three regressions, each with a long and a short memory, and two corrections."""
 
     def __init__(self, decay):
         decays = (decay, decay ** 16)
         self.ahead = [Regression([logit(FIRST_GUESS), 0, 0, 0], [0.4, 10, 10, 10], d) for d in decays]
         self.stated = [Regression([1, 0, 0, 0, 0, 0], [8, 0.5, 4, 4, 4, 2], d) for d in decays]
         self.silent = [Regression([1, 0, 0, 0, 0, 0], [8, 1, 2, 2, 2, 1], d) for d in decays]
+        self.correction = [Correction(decay), Correction(decay)]
 
     @staticmethod
     def at_depth(depth):
@@ -125,8 +160,12 @@ class Estimator:
         rest = [1, math.log2(max(1, s.match)), s.match > 0, sure, before]
         return self.silent, [np.array([fit.logit(self.at_depth(s.depth))] + rest, float) for fit in self.ahead]
 
+    def corrects(self, signal):
+        return self.correction[math.isnan(signal.stated)]
+
     def of(self, signal):
-        return self.mixed(*self.features(signal))
+        p = self.mixed(*self.features(signal))
+        return self.corrects(signal).of(p, signal.match) if signal.match > 0 else p
 
     def expected(self, depth):
         return self.mixed(self.ahead, [self.at_depth(depth)] * 2)
@@ -138,6 +177,8 @@ class Estimator:
 
     def observe(self, signal, kept):
         pair, xs = self.features(signal)
+        if signal.match > 0:
+            self.corrects(signal).observe(self.mixed(pair, xs), signal.match, kept)
         for fit, x in zip(pair, xs):
             fit.observe(x, kept)
         if not signal.before:
@@ -145,8 +186,8 @@ class Estimator:
                 fit.observe(self.at_depth(signal.depth), kept)
 
     def fade(self, weight):
-        for fit in self.ahead + self.stated + self.silent:
-            fit.fade(weight)
+        for part in self.ahead + self.stated + self.silent + self.correction:
+            part.fade(weight)
 
 
 # Costs

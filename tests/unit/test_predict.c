@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
 #include "common/policy/shape.h"
@@ -385,6 +387,42 @@ static void drafters_are_believed_until_known_better(void **state)
     assert_true(estimator_of(&estimator, &found) < 0.4);                  /* forgotten soon */
 }
 
+/* Acceptance jumps from one match length to the next, while the drafter states the same probability or none. */
+static void estimates_follow_jumps_between_match_lengths(void **state)
+{
+    enum { LENGTHS = 5, COUNT = 4000 };
+    static const double right[2][LENGTHS] = {{0.6, 0.1, 0.9, 0.15, 0.7}, {0.2, 0.9, 0.3, 0.8, 0.05}};
+    struct estimator estimator, averaged;
+    uint64_t seed = 11;
+    double error[2] = {0, 0};
+    (void)state;
+    estimator_init(&estimator, 0.5, 0.999);
+    for (int n = 0; n < COUNT; n++) {
+        const int length = n % LENGTHS, kind = n / LENGTHS % 2;
+        const struct estimator_signal signal = {kind ? logf(0.5f) : NAN, NAN, 0, 1, 4 + length, 0};
+        if (n >= COUNT / 2)
+            error[kind] += fabs(estimator_of(&estimator, &signal) - right[kind][length]) / (COUNT / 4);
+        estimator_observe(&estimator, &signal, uniform(&seed) < right[kind][length]);
+    }
+    assert_true(error[0] < 0.06 && error[1] < 0.06);
+    /* The first outcome corrects from the prior probability, 0.5 at the middle knot. */
+    const struct estimator_signal first = {logf(0.5f), NAN, 0, 1, 20, 0};
+    const struct estimator_correction *correction = &averaged.correction[ESTIMATOR_STATED];
+    estimator_init(&averaged, 0.5, 0.999);
+    estimator_observe(&averaged, &first, true);
+    near(correction->offset[ESTIMATOR_MATCHES - 1], 0.5 / (0.25 + 4), 1e-6);
+    near(correction->error[5], 0.5 / (1 + 20), 1e-6);
+    near(correction->offset[ESTIMATOR_MATCHES - 2] + correction->error[4] + correction->error[6], 0, 1e-6);
+    averaged = estimator;
+    estimator_average(&averaged, (struct estimator *[]){&estimator, &estimator}, 2);
+    assert_true(estimator_is_sound(&averaged));
+    estimator_fade(&averaged, 0.3);
+    for (int length = 0; length < LENGTHS; length++) {
+        const struct estimator_signal signal = {logf(0.5f), NAN, 0, 1, 4 + length, 0};
+        near(estimator_of(&averaged, &signal), estimator_of(&estimator, &signal), 1e-6);
+    }
+}
+
 static void refused(const char *path, const char *text, const char *why)
 {
     struct estimator estimator;
@@ -455,9 +493,21 @@ static void estimates_are_saved_and_loaded(void **state)
     assert_int_equal(calibration_write(path, "abc", both, 2, &err), 0);
     assert_int_equal(calibration_read(path, "abc", read, 2, &err), 0);
     assert_memory_equal(&got[0], &made, sizeof made);
+    assert_true(made.correction[ESTIMATOR_STATED].seen[5] > 0 && made.correction[ESTIMATOR_SILENT].information[3] > 0);
     assert_memory_equal(&got[1], &untouched, sizeof untouched);                 /* the file does not contain it */
     assert_int_equal(calibration_read(path, "abd", read, 2, &err), -1);
     assert_non_null(strstr(err.text, "it is for other weights"));
+    json_t *file = json_load_file(path, 0, NULL), *saved = json_object_get(json_object_get(file, "drafters"), "ngram");
+    json_object_set_new(saved, "corrections", json_array());
+    char *changed = json_dumps(file, 0);
+    refused(path, changed, "\"ngram\": expected \"corrections\", 3 lists of 38 numbers");
+    free(changed);
+    json_object_del(saved, "corrections");                                      /* as older versions write them */
+    json_dump_file(file, path, 0);
+    json_decref(file);
+    assert_int_equal(calibration_read(path, "abc", read, 2, &err), 0);
+    memset(made.correction, 0, sizeof made.correction);
+    assert_memory_equal(&got[0], &made, sizeof made);
     refused(path, "{}", "this is not a calibration of version 1");
     refused(path, "{\"calibration\": 1, \"model\": \"\", \"drafters\": {\"ngram\": {\"seen\": 1, \"fits\": [[1]]}}}",
             "\"ngram\": expected \"seen\", a number, and \"fits\", 6 lists of 43 numbers");
@@ -587,6 +637,7 @@ int main(void)
         cmocka_unit_test(costs_bend_where_multiplications_bind), cmocka_unit_test(costs_bend_both_ways),
         cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
+        cmocka_unit_test(estimates_follow_jumps_between_match_lengths),
         cmocka_unit_test(estimates_are_those_of_a_regression), cmocka_unit_test(estimates_are_saved_and_loaded),
         cmocka_unit_test(trimmed_drafts_resume_once_costs_are_known),
         cmocka_unit_test(tasks_are_remembered), cmocka_unit_test(tasks_that_begin_together_take_over_the_same),
