@@ -21,7 +21,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 
-enum { SLAB_PARTS = 2, SLAB_ALIGN = 8 };
+/* JOIN_THREADS: threads of a block that joins the parts of sums. */
+enum { SLAB_PARTS = 2, SLAB_ALIGN = 8, JOIN_THREADS = 128 };
 
 struct slab {
     struct gemm *gemm;

@@ -11,7 +11,7 @@
 #include "kernels/cuda/weights.h"
 #include "kernels/plain/glu.h"
 
-enum { SLAB_ITEM = 64, BATCH_ITEMS = 512, JOIN_THREADS = 128 };
+enum { SLAB_ITEM = 64, BATCH_ITEMS = 512 };
 
 /* Computes inner = glu(gate, up) of a pair: one thread per inner width. */
 __global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)

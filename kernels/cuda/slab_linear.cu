@@ -1,8 +1,6 @@
 /* kernels/linear.h for a slab: unpacks the matrix, splits the rows, multiplies, and finishes with one thread per output. */
 #include "kernels/cuda/slab.h"
 
-enum { JOIN_THREADS = 128 };
-
 __global__ void slab_linear_kernel(struct linear_args a, const float *sums, int outputs)
 {
     pdl_begin();
