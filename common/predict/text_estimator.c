@@ -4,7 +4,7 @@
 
 #include "common/predict/tasks.h"
 
-static const double lead_min = 3, lead_decay = 0.99;
+static const double lead_min = 6, lead_decay = 0.99;
 
 void text_estimator_begin(struct text_estimator *text, struct estimator *task, const int *users)
 {
