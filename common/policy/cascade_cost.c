@@ -85,28 +85,28 @@ struct cascade_cost {
 /* Returns the cost of an iteration that verifies K tokens, without drafting. */
 static double cost_of(const struct cascade_cost *c, int K)
 {
-    return shared_part(&c->forward, cost_model_steepness(c->forward.model), K + 1);
+    return shared_part(&c->forward, shared_steepness(&c->forward), K + 1);
 }
 
 /* Returns the cost of an iteration that verifies K tokens, without drafting, with a steepness that is `optimism` standard
  * deviations lower. The cost of forwards without drafts is known well, so forwards with many texts are less uncertain. */
 static double optimistic_cost(const struct cascade_cost *c, int K)
 {
-    const double steepness = cost_model_steepness(c->forward.model);
+    const double steepness = shared_steepness(&c->forward);
     const double doubt = shared_doubt(&c->forward) / (1 + steepness * shared_root(&c->forward));
     return shared_part(&c->forward, steepness * exp(-c->optimism * doubt), K + 1);
 }
 
 static double draft_cost(const struct cascade_cost *c)
 {
-    double level = cost_model_level(c->forward.model);
+    double level = shared_level(&c->forward);
     return level > 0 ? c->learned->draft_seconds / level : 0;
 }
 
 /* Returns the cost of an iteration without a draft. */
 static double plain_cost(const struct cascade_cost *c)
 {
-    return shared_part(&c->forward, cost_model_steepness(c->forward.model), 1);
+    return shared_part(&c->forward, shared_steepness(&c->forward), 1);
 }
 
 /* Returns the average of tokens per cost, but at least that without drafts, which is known. The average is kept relative to
@@ -266,11 +266,11 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     if (c->made)
         time_drafting(c, outcome->draft_s / c->made);
     c->warm = c->asked > 0;
-    level = cost_model_level(c->forward.model);
+    level = shared_level(&c->forward);
     if (level > 0) {
         double drafting = outcome->draft_s / level;
         c->learned->allowance = fmin(c->learned->allowance + c->explore - (outcome->drafted ? 0 : drafting / plain_cost(c)), 1);
-        const double part = shared_share(&c->forward, cost_model_steepness(c->forward.model), outcome->drafted + 1);
+        const double part = shared_share(&c->forward, shared_steepness(&c->forward), outcome->drafted + 1);
         const double cost = (part + drafting) / plain_cost(c);
         task->tokens = rate_decay * task->tokens + outcome->emitted;
         task->cost = rate_decay * task->cost + cost;
@@ -366,9 +366,9 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", c->rate);
     values_real(out, "chance", chance_ahead(c, 1));
     values_real(out, "tried", c->now->estimator.seen);
-    values_real(out, "level_us", 1e6 * cost_model_level(c->forward.model));
-    values_real(out, "steepness", cost_model_steepness(c->forward.model));
-    values_real(out, "doubt", cost_model_doubt(c->forward.model));
+    values_real(out, "level_us", 1e6 * shared_level(&c->forward));
+    values_real(out, "steepness", shared_steepness(&c->forward));
+    values_real(out, "doubt", shared_doubt(&c->forward));
     values_real(out, "draft_us", 1e6 * c->learned->draft_seconds);
     values_real(out, "allowance", c->learned->allowance);
     if (c->forward.experts.experts)

@@ -95,7 +95,7 @@ static double acceptance(const struct dytc *d, int drafter)
 /* Returns the cost of k tokens of a drafter in one step, in units of a forward of the target over one token. */
 static double cost_of(const struct dytc *d, int drafter, int k)
 {
-    const double level = cost_model_level(d->forward.model);
+    const double level = shared_level(&d->forward);
     return fmax(1e-9, latency_of(&d->recent[drafter].latency, 1, k, k) / (level > 0 ? level : 1));
 }
 
@@ -335,7 +335,7 @@ static void dytc_state(const struct policy *policy, struct values *out)
     values_int(out, "warm", d->iterations >= d->warmup);
     values_real(out, "objective", d->value);
     values_real(out, "leaf_chance", d->leaf_chance);
-    values_real(out, "level_us", 1e6 * cost_model_level(d->forward.model));
+    values_real(out, "level_us", 1e6 * shared_level(&d->forward));
     values_int(out, "trial", d->trial);
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->recent[i].latency;

@@ -114,7 +114,7 @@ struct dytc_verify {
     struct draft_leaf leaf, branch[MAX];
 };
 
-static double level_seconds(const struct dytc_verify *d) { return cost_model_level(d->forward.model); }
+static double level_seconds(const struct dytc_verify *d) { return shared_level(&d->forward); }
 
 /* Returns the expected acceptance probability of a drafter's next token at a depth (from 1), before the token is drafted. */
 static double chance_at(const struct dytc_verify *d, int drafter, int depth)
@@ -146,7 +146,7 @@ static int nodes_for(int chain) { return 2 * chain < MAX ? 2 * chain : MAX; }
 
 static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 {
-    double steepness = cost_model_steepness(d->forward.model);
+    double steepness = shared_steepness(&d->forward);
     if (optimistic)
         steepness *= exp(-d->optimism * shared_doubt(&d->forward));
     shared_parts(&d->forward, steepness, nodes_for(room) + 1, d->verify);
@@ -577,7 +577,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
-        const double part = shared_share(&d->forward, cost_model_steepness(d->forward.model), outcome->drafted + 1);
+        const double part = shared_share(&d->forward, shared_steepness(&d->forward), outcome->drafted + 1);
         const double cost = part + outcome->draft_s / level;
         d->learned->allowance = fmin(d->learned->allowance + d->explore * cost, 12);
         d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;
@@ -701,8 +701,8 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", d->rate);
     values_real(out, "allowance", d->learned->allowance);
     values_real(out, "level_us", 1e6 * level_seconds(d));
-    values_real(out, "steepness", cost_model_steepness(d->forward.model));
-    values_real(out, "doubt", cost_model_doubt(d->forward.model));
+    values_real(out, "steepness", shared_steepness(&d->forward));
+    values_real(out, "doubt", shared_doubt(&d->forward));
     if (d->forward.experts.experts)
         values_real(out, "experts", union_of(&d->forward.experts, d->K + 1));       /* predicted, per layer */
     for (int i = 0; i < d->drafters; i++) {

@@ -96,15 +96,15 @@ static double extra(const struct evict *e, int M) { return shared_growth(&e->for
 /* Returns this text's part of the cost of a forward that verifies k nodes. */
 static double part(const struct evict *e, int k)
 {
-    return shared_part(&e->forward, cost_model_steepness(e->forward.model), 1 + k);
+    return shared_part(&e->forward, shared_steepness(&e->forward), 1 + k);
 }
 
 /* Returns the seconds that this text is charged with for an iteration without a draft. */
-static double plain_seconds(const struct evict *e) { return cost_model_level(e->forward.model) * part(e, 0); }
+static double plain_seconds(const struct evict *e) { return shared_level(&e->forward) * part(e, 0); }
 
 static double drafting_cost(const struct evict *e)
 {
-    double level = cost_model_level(e->forward.model);
+    double level = shared_level(&e->forward);
     return level > 0 ? e->learned->draft_seconds / level : 0;
 }
 
@@ -137,7 +137,7 @@ static int choose_by_experts(struct evict *e, const struct draft_tree *tree)
         .parent = tree->parent, .score = e->score, .nodes = tree->nodes, .max = max, .set = e->set,
         .words = truth ? e->truth.words : joined ? wanted->words : 0, .all = (double)layers * e->forward.experts.experts,
         .each = (double)layers * e->forward.experts.top_k, .growth = e->growth, .average = e->average,
-        .base = part(e, 0) + drafting_cost(e), .steepness = cost_model_steepness(e->forward.model)};
+        .base = part(e, 0) + drafting_cost(e), .steepness = shared_steepness(&e->forward)};
     if (truth)
         truth_sets(&e->truth, tree, e->forward.experts.experts, e->set);
     for (int row = 0; !truth && row <= tree->nodes; row++)
@@ -189,7 +189,7 @@ static bool grows(const struct evict *e)
 static bool goes_on(struct evict *e, const struct draft_view *view, int max)
 {
     const int nodes = view->tree->nodes;
-    const double level = cost_model_level(e->forward.model), steepness = cost_model_steepness(e->forward.model);
+    const double level = shared_level(&e->forward), steepness = shared_steepness(&e->forward);
     if (!view->added || nodes >= max || !(level > 0))
         return false;
     set_scores(e, view->tree);
@@ -436,8 +436,8 @@ static void evict_state(const struct policy *policy, struct values *out)
     values_real(out, "gain", e->gain);
     values_real(out, "cost", e->cost[e->K]);
     values_real(out, "drafting", drafting_cost(e));
-    values_real(out, "steepness", cost_model_steepness(e->forward.model));
-    values_real(out, "level_us", 1e6 * cost_model_level(e->forward.model));
+    values_real(out, "steepness", shared_steepness(&e->forward));
+    values_real(out, "level_us", 1e6 * shared_level(&e->forward));
     values_real(out, "allowance", e->learned->allowance);
     const struct token_experts *wanted = &e->learned->wanted;
     if (wanted->named) {

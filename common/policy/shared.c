@@ -8,6 +8,9 @@
 static const double weight = 0.2;           /* weight of the last forward in the average of `only` */
 static const double only_min = 1e-3;
 
+/* Expected steepness where costs follow from experts, and the standard deviation of its logarithm (predict/cost_line.h). */
+static const double expert_steepness = 0.8, expert_uncertainty = 0.3;
+
 int shared_cost_init(struct shared_cost *cost, const struct shared_setup *shared, const struct policy_setup *setup,
                      const struct shared_cost *like, struct err *err)
 {
@@ -22,7 +25,9 @@ int shared_cost_init(struct shared_cost *cost, const struct shared_setup *shared
     cost->model = &cost->common->cost;
     if (!cost->common->users++) {
         cost->common->observed = true;
-        cost_model_init(cost->model, shared->file ? 1 : experts ? 0.8 : shared->dense, shared->file ? 0.2 : experts ? 0.3 : 1);
+        cost_line_init(&cost->common->line, expert_steepness, expert_uncertainty);
+        cost_model_init(cost->model, shared->file ? 1 : experts ? expert_steepness : shared->dense,
+                        shared->file ? 0.2 : experts ? expert_uncertainty : 1);
     }
     return shared->task_bytes ? tasks_add_text(&cost->common->tasks, shared->task_bytes, err) : 0;
 }
@@ -56,8 +61,8 @@ void shared_learn(struct shared_cost *cost, const struct outcome *outcome)
     const double only = outcome->experts_loaded ? (double)outcome->shared_only / outcome->experts_loaded : 1;
     if (outcome->moe_layers)
         load->experts = (double)(outcome->shared_experts - outcome->shared_only) / outcome->moe_layers;
-    load->only = load->learned ? load->only + weight * (only - load->only) : only;
-    load->learned = true;
+    const int teachers = cost->common->users > 1 ? load->texts : 1;
+    cost->common->only += fmax(weight / teachers, 1 / (double)++cost->common->measured) * (only - cost->common->only);
 }
 
 static bool uses_expert_cost(const struct shared_cost *cost) { return !cost->has_table && cost->experts.experts; }
@@ -67,17 +72,33 @@ static double growth_for_rows(const struct shared_cost *cost, int rows)
     return cost_growth(cost->has_table ? &cost->table : NULL, &cost->experts, rows < COST_TOKENS_MAX ? rows : COST_TOKENS_MAX);
 }
 
+/* Returns whether cost_line predicts forwards. Policies that learn together use it for forwards of a single text, too. */
+static bool uses_line(const struct shared_cost *cost)
+{
+    return uses_expert_cost(cost) && (cost->load.texts > 1 || cost->common->users > 1);
+}
+
+double shared_level(const struct shared_cost *cost)
+{
+    return uses_line(cost) ? cost_line_level(&cost->common->line) : cost_model_level(cost->model);
+}
+
+double shared_steepness(const struct shared_cost *cost)
+{
+    return uses_line(cost) ? cost_line_steepness(&cost->common->line) : cost_model_steepness(cost->model);
+}
+
 /* Returns what the rows beyond the first add to the growth by experts. */
-static double row_growth(const struct shared_cost *cost, int rows) { return cost_model_row(cost->model) * (rows - 1); }
+static double row_growth(const struct shared_cost *cost, int rows) { return cost_line_rows(&cost->common->line, rows); }
 
 static double growth_within(const struct shared_cost *cost, int M)
 {
     const struct shared_load *load = &cost->load;
     const int rows = M + load->rows;
-    if (load->texts < 2 || !uses_expert_cost(cost))
+    if (!uses_line(cost))
         return growth_for_rows(cost, rows);
-    return (load->experts + load->only * union_of(&cost->experts, M)) / union_of(&cost->experts, 1) - 1 +
-           row_growth(cost, rows);
+    const double only = load->texts < 2 ? 1 : cost->common->only;
+    return (load->experts + only * union_of(&cost->experts, M)) / union_of(&cost->experts, 1) - 1 + row_growth(cost, rows);
 }
 
 double shared_growth(const struct shared_cost *cost, int M)
@@ -100,7 +121,7 @@ double shared_root(const struct shared_cost *cost)
         return growth_for_rows(cost, load->texts < 2 ? 1 : rows);
     const int usual = (load->rows + others / 2) / others;
     const double now = union_of(experts, usual < experts->max ? usual : experts->max);
-    const double share = 1 - pow(fmax(load->only, only_min), 1.0 / others);
+    const double share = 1 - pow(fmax(cost->common->only, only_min), 1.0 / others);
     const double pool = fmax(now, fmin(now / share, experts->experts)), chance = union_of(experts, 1) / pool;
     return pool * (1 - pow(1 - chance, load->texts)) / union_of(experts, 1) - 1 + row_growth(cost, rows);
 }
@@ -114,7 +135,7 @@ static int bent_rows(const struct shared_cost *cost, int rows)
 /* Returns the cost of a whole forward, in units of a forward over a single token. rows: of this text. */
 static double whole(const struct shared_cost *cost, double steepness, double growth, int rows)
 {
-    return (1 + steepness * growth) * exp(cost_model_bend(cost->model, rows));
+    return (1 + steepness * growth) * (uses_line(cost) ? 1 : exp(cost_model_bend(cost->model, rows)));
 }
 
 /* Returns a text's charge besides the cost of the current forward: its part of a forward in which no text drafts, minus the
@@ -148,10 +169,12 @@ double shared_share(const struct shared_cost *cost, double steepness, int rows)
 
 double shared_doubt(const struct shared_cost *cost)
 {
-    if (cost->load.texts < 2 || !uses_expert_cost(cost))
+    if (!uses_line(cost))
         return cost_model_doubt(cost->model);
-    const double row = cost_model_row(cost->model), added = growth_within(cost, 2) - growth_within(cost, 1);
-    return cost_model_doubt_of(cost->model, fmax(0, added - row), 1);
+    const int rows = 1 + cost->load.rows;
+    const double by_row = row_growth(cost, rows + 1) - row_growth(cost, rows);
+    const double by_experts = growth_within(cost, 2) - growth_within(cost, 1) - by_row;
+    return cost_line_doubt(&cost->common->line, fmax(0, by_experts), rows);
 }
 
 int shared_room(const struct shared_cost *cost, int max)
@@ -163,11 +186,13 @@ int shared_room(const struct shared_cost *cost, int max)
     return room < max ? room : max;
 }
 
-/* Observes a shared forward: its growth by the experts of all texts is known, its growth by rows is measured. */
-static void observe_shared(struct shared_cost *cost, const struct outcome *outcome, double seconds)
+/* Observes a forward: its growth by the experts of all texts is known. */
+static void observe_line(struct shared_cost *cost, const struct outcome *outcome, double seconds)
 {
-    const double experts = (double)outcome->shared_experts / outcome->moe_layers / union_of(&cost->experts, 1) - 1;
-    cost_model_observe(cost->model, fmax(0, experts), outcome->shared_rows - 1, seconds);
+    const bool shared = outcome->shared_texts > 1;
+    const int experts = shared ? outcome->shared_experts : outcome->experts_loaded;
+    const double growth = (double)experts / outcome->moe_layers / union_of(&cost->experts, 1) - 1;
+    cost_line_observe(&cost->common->line, fmax(0, growth), shared ? outcome->shared_rows : outcome->drafted + 1, seconds);
 }
 
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth)
@@ -176,12 +201,12 @@ double shared_charge(struct shared_cost *cost, const struct outcome *outcome, do
                                                                                              * the work around it */
     const bool learns = cost->common->users == 1 || !cost->common->observed;
     cost->common->observed = true;
-    if (learns && cost->load.texts > 1 && uses_expert_cost(cost) && outcome->moe_layers)
-        observe_shared(cost, outcome, seconds);
+    if (learns && uses_line(cost) && outcome->moe_layers)
+        observe_line(cost, outcome, seconds);
     else if (learns)
-        cost_model_observe_tokens(cost->model, growth, bent_rows(cost, outcome->drafted + 1), seconds);
+        cost_model_observe(cost->model, growth, bent_rows(cost, outcome->drafted + 1), seconds);
     if (cost->load.texts < 2)
         return outcome->iteration_s;
-    const double steepness = cost_model_steepness(cost->model);
+    const double steepness = shared_steepness(cost);
     return outcome->draft_s + shared_part(cost, steepness, outcome->drafted + 1) / (1 + steepness * growth) * seconds;
 }

@@ -7,14 +7,16 @@
  * acceptance alone (tiers, off, tr) do not depend on the load. If the forward is of one text, all values are those of that
  * text, bit by bit.
  *
- * What a row adds is measured (predict/cost_model.h), because forwards of many texts load nearly all experts, and further rows
+ * What a row adds is measured (predict/cost_line.h), because forwards of many texts load nearly all experts, and further rows
  * then cost arithmetic. The load of the other texts is that of the last forward; the share of a text's experts that no other
- * text loads is a moving average, and gives the number of experts from which texts choose as if by chance. */
+ * text loads is a moving average over all texts that learn together, because a single text has few experts, and gives the
+ * number of experts from which texts choose as if by chance. */
 #ifndef MOE_POLICY_SHARED_H
 #define MOE_POLICY_SHARED_H
 
 #include "common/policy/cost.h"
 #include "common/policy/policy.h"
+#include "common/predict/cost_line.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/tasks.h"
 
@@ -23,14 +25,15 @@ struct shared_load {            /* initialise with {0}: alone */
     int rows;                   /* number of rows of the other texts */
     int max_rows;               /* maximum rows of a shared forward so far */
     double experts;             /* distinct experts per layer that the other texts load */
-    double only;                /* share of this text's experts that no other text loads */
-    bool learned;               /* `only` was measured */
 };
 
 struct shared_learning {        /* the first member of what policies learn together (policy_setup.like) */
     int users;                          /* number of these policies */
     bool observed;                      /* the present forward was observed */
-    struct cost_model cost;             /* cost model of the whole forward */
+    double only;                        /* mean share of a text's experts that no other text loads */
+    int64_t measured;                   /* how often `only` was measured */
+    struct cost_model cost;             /* cost model of forwards of one text, and of all forwards of dense models */
+    struct cost_line line;              /* of forwards that texts share */
     struct tasks tasks;
 };
 
@@ -70,6 +73,12 @@ void shared_learn(struct shared_cost *cost, const struct outcome *outcome);
 /* Learns the seconds of the forward, and returns the seconds of the iteration that this text is charged with: its drafting, and
  * its part of the rest. growth: the excess of this forward, as predicted or as seen. */
 double shared_charge(struct shared_cost *cost, const struct outcome *outcome, double growth);
+
+/* Returns the seconds of a forward over a single token; 0: unknown. */
+double shared_level(const struct shared_cost *cost);
+
+/* Returns what the growth 1 costs, in units of a forward over a single token. */
+double shared_steepness(const struct shared_cost *cost);
 
 /* Returns the excess of a forward relative to one over a single token. shared_growth: of the present forward with M rows of
  * this text, extrapolated linearly beyond the largest predicted M. shared_root: of a forward in which no text drafts. */

@@ -13,8 +13,8 @@ static const double knot_log2[COST_KNOTS] = {1, 1.5849625007211562, 2, 2.5849625
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty)
 {
     *model = (struct cost_model){.states = COST_KNOT,
-        .state = {[COST_STEEPNESS] = log(steepness), [COST_ROWS] = log(COST_ROW)},
-        .covariance = {[COST_STEEPNESS][COST_STEEPNESS] = uncertainty * uncertainty, [COST_ROWS][COST_ROWS] = 1},
+        .state = {[COST_STEEPNESS] = log(steepness)},
+        .covariance = {[COST_STEEPNESS][COST_STEEPNESS] = uncertainty * uncertainty},
         .noise = 0.02, .drift = {[COST_LEVEL] = 2e-4, [COST_STEEPNESS] = 1e-4},
         .max = fmax(0.25, uncertainty * uncertainty)};
 }
@@ -68,26 +68,18 @@ static void project(const struct cost_model *model, const double slope[COST_STAT
     }
 }
 
-/* Sets the level from the first observation. The level is as uncertain as the cost of a row, the least known state. */
-static void begin(struct cost_model *model, double by_rows, double level)
+void cost_model_observe(struct cost_model *model, double growth, int M, double seconds)
 {
-    const double variance = model->covariance[COST_ROWS][COST_ROWS];
-    model->begun = true;
-    model->state[COST_LEVEL] = level;
-    model->covariance[COST_LEVEL][COST_LEVEL] = model->noise + by_rows * by_rows * variance;
-    model->covariance[COST_LEVEL][COST_ROWS] = model->covariance[COST_ROWS][COST_LEVEL] = -by_rows * variance;
-}
-
-static void observe(struct cost_model *model, double growth, double rows, int M, double seconds)
-{
-    if (!(seconds > 0 && isfinite(seconds) && growth >= 0 && rows >= 0))
+    model->max_tokens = M > model->max_tokens ? M : model->max_tokens;
+    if (!(seconds > 0 && isfinite(seconds) && growth >= 0))
         return;
-    const double by_rows = rows > 0 ? cost_model_row(model) * rows : 0, steepness = cost_model_steepness(model);
-    const double whole = 1 + steepness * (growth + by_rows);
-    const double bend = cost_model_bend(model, M);
-    double slope[COST_STATES] = {1, steepness * (growth + by_rows) / whole, steepness * by_rows / whole}, cross[COST_STATES];
-    if (!model->begun)
-        begin(model, slope[COST_ROWS], log(seconds) - log(whole));
+    const double steepness = cost_model_steepness(model), whole = 1 + steepness * growth, bend = cost_model_bend(model, M);
+    double slope[COST_STATES] = {1, steepness * growth / whole}, cross[COST_STATES];
+    if (!model->begun) {
+        model->begun = true;
+        model->state[COST_LEVEL] = log(seconds) - log(whole);
+        model->covariance[COST_LEVEL][COST_LEVEL] = model->noise;
+    }
     for (int i = 0; i < model->states; i++)
         model->covariance[i][i] += model->drift[i];
     double *steepness_variance = &model->covariance[COST_STEEPNESS][COST_STEEPNESS];
@@ -111,20 +103,8 @@ static void observe(struct cost_model *model, double growth, double rows, int M,
         straighten(model);
 }
 
-void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds)
-{
-    observe(model, growth, rows, model->falls ? (int)rows + 1 : 1, seconds);
-}
-
-void cost_model_observe_tokens(struct cost_model *model, double growth, int M, double seconds)
-{
-    model->max_tokens = M > model->max_tokens ? M : model->max_tokens;
-    observe(model, growth, 0, M, seconds);
-}
-
 double cost_model_level(const struct cost_model *model) { return model->begun ? exp(model->state[COST_LEVEL]) : 0; }
 double cost_model_steepness(const struct cost_model *model) { return exp(model->state[COST_STEEPNESS]); }
-double cost_model_row(const struct cost_model *model) { return exp(model->state[COST_ROWS]); }
 double cost_model_doubt(const struct cost_model *model)
 {
     return sqrt(fmax(model->covariance[COST_STEEPNESS][COST_STEEPNESS], 0));
@@ -137,15 +117,4 @@ double cost_model_bend(const struct cost_model *model, int M)
         return 0;
     const double share = find_knot(M, &knot);
     return share * model->state[COST_KNOT + knot] + (knot ? (1 - share) * model->state[COST_KNOT + knot - 1] : 0);
-}
-
-double cost_model_doubt_of(const struct cost_model *model, double growth, double rows)
-{
-    const double by_rows = cost_model_row(model) * rows;
-    const double slope[COST_STATES] = {1, 1, by_rows > 0 ? by_rows / (growth + by_rows) : 0};
-    double cross[COST_STATES], variance = 0;
-    project(model, slope, cross);
-    for (int i = 0; i < model->states; i++)
-        variance += slope[i] * cross[i];
-    return sqrt(fmax(variance, 0));
 }

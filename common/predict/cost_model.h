@@ -1,32 +1,27 @@
-/* Predicts the cost of an iteration: seconds of a forward = level * (1 + steepness * (growth + row * rows)) * exp(bend). growth
- * and bend are 0 for one token; rows are those beyond the first.
+/* Predicts the cost of an iteration: seconds of a forward = level * (1 + steepness * growth) * exp(bend). growth and bend are 0
+ * for one token. Forwards that texts share have a model of their own (cost_line.h).
  *
  * The growth is known in advance, from a cost table or from the experts that M tokens are predicted to load; level and
  * steepness drift with the machine and the text, and are followed by an extended Kalman filter on their logarithms. So an
- * iteration of any M corrects the model of all, and a steepness that was not observed for long is known to be uncertain. The
- * cost of a row is followed in the same way if rows are given: in forwards of many rows, arithmetic can cost more than reading
- * the experts. A caller whose growth includes the cost of rows gives 0 rows.
+ * iteration of any M corrects the model of all, and a steepness that was not observed for long is known to be uncertain.
  *
  * The bend is what the growth does not predict, such as the number of tokens M from which multiplications take longer than
  * reads of weights. It is 0 unless cost_model_let_bend is called. Then it is a line of knots over the logarithm of M, part of
  * the same filter; before observations it is 0, with a standard deviation that grows with the square root of log2(M). Unless it
- * may fall, it is never negative. With rows given, M is 1 + rows if it may fall, else 1. */
+ * may fall, it is never negative. */
 #ifndef MOE_PREDICT_COST_MODEL_H
 #define MOE_PREDICT_COST_MODEL_H
 
 #include <stdbool.h>
 
-/* Growth per row before the first measurement. */
-#define COST_ROW 0.03
-
-enum { COST_LEVEL, COST_STEEPNESS, COST_ROWS, COST_KNOT, COST_KNOTS = 17, COST_STATES = COST_KNOT + COST_KNOTS };
+enum { COST_LEVEL, COST_STEEPNESS, COST_KNOT, COST_KNOTS = 17, COST_STATES = COST_KNOT + COST_KNOTS };
 
 struct cost_model {
     bool begun;                         /* an iteration was observed */
     int states;                         /* number of states; without knots COST_KNOT */
     bool falls;                         /* the bend may fall, and be negative */
-    int max_tokens;                     /* the largest M of cost_model_observe_tokens */
-    double state[COST_STATES];          /* logarithms of level, steepness and row; the bend at each knot */
+    int max_tokens;                     /* the largest M observed */
+    double state[COST_STATES];          /* logarithms of level and steepness; the bend at each knot */
     double covariance[COST_STATES][COST_STATES];
     double noise, drift[COST_STATES];   /* variances: noise of one observation; drift added in each iteration */
     double max;                         /* upper limit of the variance of the steepness */
@@ -39,19 +34,13 @@ void cost_model_init(struct cost_model *model, double steepness, double uncertai
  * wrong in both directions. Must be called before any observation. */
 void cost_model_let_bend(struct cost_model *model, double deviation, bool falls);
 
-void cost_model_observe(struct cost_model *model, double growth, double rows, double seconds);
-
-/* Observes a forward over M tokens, whose growth includes the cost of rows. A model that does not bend needs no M. */
-void cost_model_observe_tokens(struct cost_model *model, double growth, int M, double seconds);
+/* Observes a forward over M tokens. A model that does not bend needs no M. */
+void cost_model_observe(struct cost_model *model, double growth, int M, double seconds);
 
 double cost_model_level(const struct cost_model *model); /* seconds of a forward over one token; 0: not observed */
 double cost_model_steepness(const struct cost_model *model);
-double cost_model_row(const struct cost_model *model);                        /* growth by a row */
 double cost_model_doubt(const struct cost_model *model);                      /* standard deviation of log(steepness) */
 
 double cost_model_bend(const struct cost_model *model, int M);
-
-/* Returns the standard deviation of the logarithm of the seconds that growth and rows add to a forward. */
-double cost_model_doubt_of(const struct cost_model *model, double growth, double rows);
 
 #endif

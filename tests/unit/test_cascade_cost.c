@@ -148,7 +148,7 @@ static int learn(struct reference *t, struct policy *policy, const struct draft_
         .drafted = K, .accepted = kept, .emitted = kept + 1, .token = emitted, .expert = &expert[0][0][0],
         .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = draft_s, .verify_s = verify_s, .iteration_s = draft_s + verify_s};
     policy->class->observe(policy, &outcome);
-    cost_model_observe_tokens(&t->cost_model, growth(t, K + 1), K + 1, verify_s + draft_s - draft_s);
+    cost_model_observe(&t->cost_model, growth(t, K + 1), K + 1, verify_s + draft_s - draft_s);
     t->drafted = K > 0;
     if (made) {                         /* after a pause a draft reads the text, too: used only if no other was timed */
         double each = draft_s / made;

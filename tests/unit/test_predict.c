@@ -11,6 +11,7 @@
 #include "common/policy/cost.h"
 #include "common/policy/shape.h"
 #include "common/predict/calibration.h"
+#include "common/predict/cost_line.h"
 #include "common/predict/cost_model.h"
 #include "common/predict/pending.h"
 #include "common/predict/tasks.h"
@@ -133,23 +134,23 @@ static void prices_follow_level_and_steepness(void **state)
     (void)state;
     cost_model_init(&cost_model, 1, 0.3);
     assert_true(cost_model_level(&cost_model) == 0);
-    cost_model_observe(&cost_model, 0, 0, 0.010);
+    cost_model_observe(&cost_model, 0, 1, 0.010);
     near(cost_model_level(&cost_model), 0.010, 1e-12);
     double doubt = cost_model_doubt(&cost_model);
     for (int i = 0; i < 200; i++)
-        cost_model_observe(&cost_model, 0, 0, 0.020); /* the machine is half as fast; the steepness is not changed */
+        cost_model_observe(&cost_model, 0, 1, 0.020); /* the machine is half as fast; the steepness is not changed */
     near(cost_model_level(&cost_model), 0.020, 1e-4);
     assert_true(cost_model_doubt(&cost_model) > doubt);
     for (int i = 0; i < 200; i++)
-        cost_model_observe(&cost_model, i % 2 ? 0.5 : 0, 0, i % 2 ? 0.04 : 0.02);
+        cost_model_observe(&cost_model, i % 2 ? 0.5 : 0, 1, i % 2 ? 0.04 : 0.02);
     near(cost_model_level(&cost_model), 0.020, 2e-4);
     near(cost_model_steepness(&cost_model), 2, 0.06);
     assert_true(cost_model_doubt(&cost_model) < 0.15);
     double before = cost_model_level(&cost_model);
-    cost_model_observe(&cost_model, 0, 0, 5);                        /* one iteration during which the machine was busy */
+    cost_model_observe(&cost_model, 0, 1, 5);                        /* one iteration during which the machine was busy */
     assert_true(cost_model_level(&cost_model) < 1.1 * before);
-    cost_model_observe(&cost_model, 0, 0, NAN);
-    cost_model_observe(&cost_model, 0, 0, 0);
+    cost_model_observe(&cost_model, 0, 1, NAN);
+    cost_model_observe(&cost_model, 0, 1, 0);
     assert_true(isfinite(cost_model_level(&cost_model)));
 }
 
@@ -163,7 +164,7 @@ static void costs_bend_where_multiplications_bind(void **state)
     near(cost_model_bend(&model, 64), 0, 0);
     for (int i = 0; i < 300; i++) {
         const int rows = 1 + i % 24;
-        cost_model_observe_tokens(&model, 0.1 * (rows - 1), rows, 0.03 * fmax(1, rows / 6.0));
+        cost_model_observe(&model, 0.1 * (rows - 1), rows, 0.03 * fmax(1, rows / 6.0));
     }
     assert_int_equal(model.max_tokens, 24);
     for (int rows = 1; rows <= 24; rows++) {
@@ -173,28 +174,54 @@ static void costs_bend_where_multiplications_bind(void **state)
     }
     const double bend = cost_model_bend(&model, 64);
     assert_true(bend >= cost_model_bend(&model, 24));
-    cost_model_observe_tokens(&model, 0.1 * 23, 24, 20 * 0.03 * 4);
+    cost_model_observe(&model, 0.1 * 23, 24, 20 * 0.03 * 4);
     assert_true(cost_model_bend(&model, 64) < bend + 0.1);
 }
 
-/* Forwards bound by reads up to 16 rows, and by multiplications beyond: a line is 30 % too low at one end or too high at the
- * other. A bend that may fall follows both; one observation corrects its neighbours, and little of what is far away. */
-static void costs_bend_both_ways(void **state)
+static double line_seconds(const struct cost_line *line, double growth, int rows)
 {
-    struct cost_model model;
+    return cost_line_level(line) * (1 + cost_line_steepness(line) * (growth + cost_line_rows(line, rows)));
+}
+
+/* Two forwards show what a row adds, and what longer drafts will cost. */
+static void two_forwards_show_the_cost_of_a_row(void **state)
+{
+    struct cost_line line;
     (void)state;
-    cost_model_init(&model, 0.8, 0.3);
-    cost_model_let_bend(&model, 0.35, true);
+    cost_line_init(&line, 0.8, 0.3);
+    cost_line_observe(&line, 0, 0, 0.02);
+    cost_line_observe(&line, 6, 16, NAN);
+    assert_true(cost_line_level(&line) == 0);
+    for (int texts = 16; texts <= 64; texts *= 2) {
+        cost_line_init(&line, 0.8, 0.3);
+        cost_line_observe(&line, 7, texts, 0.01 + 0.001 * texts);
+        near(line_seconds(&line, 7, texts) / (0.01 + 0.001 * texts), 1, 1e-9);
+        const double doubt = cost_line_doubt(&line, 0, texts);
+        cost_line_observe(&line, 7, 2 * texts, 0.01 + 0.002 * texts);
+        near(line_seconds(&line, 7, texts) / (0.01 + 0.001 * texts), 1, 0.12);
+        near(line_seconds(&line, 7, 3 * texts) / (0.01 + 0.003 * texts), 1, 0.12);
+        assert_true(cost_line_doubt(&line, 0, 2 * texts) < 0.7 * doubt);
+    }
+    const double before = line_seconds(&line, 7, 128);
+    cost_line_observe(&line, 7, 128, 20 * before);                    /* one forward during which the machine was busy */
+    assert_true(line_seconds(&line, 7, 128) < 1.25 * before);
+}
+
+/* Forwards bound by reads up to 16 rows, and by multiplications beyond: a straight line is 30 % too low at one end or too high
+ * at the other. The costs of experts and of rows are distinguished. */
+static void costs_of_rows_rise_where_multiplications_bind(void **state)
+{
+    struct cost_line line;
+    (void)state;
+    cost_line_init(&line, 0.8, 0.3);
     for (int i = 0; i < 300; i++) {
         const int rows = 8 << i % 4;
-        cost_model_observe(&model, 4, rows - 1, 0.02 * fmax(1, rows / 16.0));
+        cost_line_observe(&line, 4 + i % 3, rows, 0.02 * fmax(1, rows / 16.0) + 0.004 * (i % 3));
     }
-    for (int rows = 8; rows <= 64; rows *= 2) {
-        const double growth = cost_model_steepness(&model) * (4 + cost_model_row(&model) * (rows - 1));
-        const double seconds = cost_model_level(&model) * (1 + growth) * exp(cost_model_bend(&model, rows));
-        near(seconds / (0.02 * fmax(1, rows / 16.0)), 1, 0.03);
-    }
-    assert_true(cost_model_bend(&model, 16) < cost_model_bend(&model, 8));
+    for (int rows = 8; rows <= 64; rows *= 2)
+        near(line_seconds(&line, 4, rows) / (0.02 * fmax(1, rows / 16.0)), 1, 0.03);
+    near(line_seconds(&line, 5, 64) - line_seconds(&line, 4, 64), 0.004, 0.0004);
+    near(cost_line_rows(&line, 16) - cost_line_rows(&line, 8), 0, 0.2);
 }
 
 /* The policy's K at each of some iterations, in a world without noise: all tokens are accepted or none. */
@@ -634,7 +661,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_teach_without_being_verified), cmocka_unit_test(unions_come_from_the_text),
         cmocka_unit_test(prices_follow_level_and_steepness),
-        cmocka_unit_test(costs_bend_where_multiplications_bind), cmocka_unit_test(costs_bend_both_ways),
+        cmocka_unit_test(costs_bend_where_multiplications_bind), cmocka_unit_test(two_forwards_show_the_cost_of_a_row),
+        cmocka_unit_test(costs_of_rows_rise_where_multiplications_bind),
         cmocka_unit_test(useless_drafts_cost_nothing_to_find_out),
         cmocka_unit_test(drafting_stops_where_the_drafter_doubts), cmocka_unit_test(drafters_are_believed_until_known_better),
         cmocka_unit_test(estimates_follow_jumps_between_match_lengths),
