@@ -9,7 +9,8 @@
  * use contiguous positions.
  *
  * Memory is read once: keys of a chunk, its values, keys of the next chunk. The first tile of a block prefetches the next of
- * these while it computes with the present one, a line for each line, so that memory and arithmetic overlap. */
+ * these while it computes with the present one, a line for each line, so that memory and arithmetic overlap. One or two queries
+ * prefetch keys during keys and values during values. */
 #include <string.h>
 
 #include "kernels/cpu/attention_query.h"
@@ -173,9 +174,13 @@ struct block {
     struct tile tile;
 };
 
-/* Sets what is prefetched during a chunk: its values while its keys are read, and the keys of the next chunk, if there is one
- * (more), while its values are read. Keys or values that were converted prefetch those of the next chunk instead. */
-static void block_prefetches(struct block *b, int chunk, bool more)
+/* Max queries whose keys and values are prefetched as two streams, and how far ahead: memory bounds so few queries, and gives
+ * them up to a tenth more in this way (docs/benchmarks.md). */
+enum { STREAM_QUERIES = 2, STREAM_AHEAD = 10240 };
+
+/* Sets what `count` queries prefetch during a chunk: its values while its keys are read, and the keys of the next chunk, if
+ * there is one (more), while its values are read. Keys or values that were converted prefetch those of the next chunk. */
+static void block_prefetches(struct block *b, int chunk, bool more, int count)
 {
     struct panel *keys = &b->keys, *values = &b->values;
     const size_t first = (size_t)chunk * ATTENTION_CHUNK, after = more ? first + ATTENTION_CHUNK : first;
@@ -184,6 +189,12 @@ static void block_prefetches(struct block *b, int chunk, bool more)
     keys->next = keys->widened ? keys->cache + after * key : values->cache + first * value;
     values->next_step = keys->widened ? value : key;
     values->next = keys->widened ? values->cache + after * value : keys->cache + after * key;
+    if (count <= STREAM_QUERIES && !keys->widened) {
+        keys->next_step = key;
+        keys->next = keys->cache + first * key + STREAM_AHEAD;
+        values->next_step = value;
+        values->next = values->cache + first * value + STREAM_AHEAD;
+    }
 }
 
 /* Processes one chunk for all queries of a block: its keys, then its values. */
@@ -230,7 +241,7 @@ static void attend_block(const struct attention *w, struct block *b, int kv_head
             query_chunk(&b->query[i], chunk);
         panel_open(&b->keys, chunk, span.low, span.committed, span.count);
         panel_open(&b->values, chunk, span.low, span.committed, span.count);
-        block_prefetches(b, chunk, (chunk + 1) * ATTENTION_CHUNK < span.committed);
+        block_prefetches(b, chunk, (chunk + 1) * ATTENTION_CHUNK < span.committed, span.count);
         attend_chunk(b, span.count);
     }
     for (int i = 0; i < span.count; i++)
