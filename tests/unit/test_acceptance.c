@@ -421,6 +421,24 @@ static void typical_keeps_what_the_formula_says(void **state)
     }
 }
 
+/* Two paths of one length and probability: the first one drafted is accepted. */
+static void typical_prefers_the_first_of_equal_paths(void **state)
+{
+    const int32_t token[2] = {4, 1}, parent[2] = {-1, -1};
+    const float logits[3 * V] = {0};
+    const struct acceptance_setup setup = {V, 2, {1, 1, 0, 0}};
+    const struct reject_draft draft = {2, token, parent, NULL};
+    const struct sample_draw draw = {0};
+    struct acceptance *rule = NULL;
+    int32_t path[2], emitted[3];
+    (void)state;
+    assert_int_equal(acceptance_open(&rule, "typical", &setup, NULL), 0);
+    assert_int_equal(acceptance_accept(rule, &draft, logits, &draw, path, emitted, NULL), 1);
+    assert_int_equal(path[0], 0);
+    assert_int_equal(emitted[0], 4);
+    acceptance_close(&rule);
+}
+
 static void what_is_not_finite_is_named(void **state)
 {
     static const char *const rules[] = {"coupled", "rejection", "typical"};
@@ -497,6 +515,7 @@ int main(void)
         cmocka_unit_test(rounding_refuses_nothing),
         cmocka_unit_test(what_cannot_have_been_drawn_is_refused),
         cmocka_unit_test(typical_keeps_what_the_formula_says),
+        cmocka_unit_test(typical_prefers_the_first_of_equal_paths),
         cmocka_unit_test(what_is_not_finite_is_named),
         cmocka_unit_test(rules_are_opened_by_name),
     };

@@ -298,6 +298,8 @@ static void odd_archives_are_refused(void **state)
     const struct member none[] = {CONFIG}, no_config[] = {WEIGHTS("model.safetensors")};
     const struct member twice[] = {CONFIG, WEIGHTS("model.safetensors"), WEIGHTS("./model.safetensors")};
     const struct member two[] = {{"a/config.json", "{}", 2, NULL}, {"b/config.json", "{}", 2, NULL}};
+    const struct member nearer[] = {{"x/a/config.json", "{}", 2, NULL}, {"x/b/config.json", "{}", 2, NULL},
+                                    {"c/config.json", "{}", 2, NULL}};
     const struct member link[] = {CONFIG, {"model.safetensors", NULL, 0, "../blobs/1"}};
     const struct member many[] = {CONFIG, WEIGHTS("x.safetensors"), WEIGHTS("y.safetensors")};
     const struct member elsewhere[] = {CONFIG, WEIGHTS("original/model.safetensors")};
@@ -308,6 +310,7 @@ static void odd_archives_are_refused(void **state)
     refuse(no_config, 1, "has no config.json");
     refuse(twice, 3, "model.safetensors: is in the archive twice");
     refuse(two, 2, "has a checkpoint in a and one in b");
+    refuse(nearer, 3, "has no .safetensors, pytorch_model.bin or .gguf file");
     refuse(link, 2, "model.safetensors: is a link, not a file");
     refuse(many, 3, "has several .safetensors files");
     refuse(elsewhere, 2, "has no .safetensors, pytorch_model.bin or .gguf file");

@@ -268,6 +268,29 @@ static void residents_of_a_kept_layer_go_last(void **state)
     }
 }
 
+/* Whichever resident is the only one of another layer, it is evicted before those of the protected layer. */
+static void the_only_other_resident_goes_first(void **state)
+{
+    enum { SLOTS = 9 };
+    (void)state;
+    for (int slots = 2; slots <= SLOTS; slots++)
+        for (int other = 0; other < slots; other++) {
+            struct cache *cache = open_cache("lru-global", &(struct cache_setup){.layers = 3, .experts = SLOTS, .slots = slots,
+                                                                                 .top_k = 2});
+            int victim;
+            for (int e = 0; e < slots; e++) {
+                const int layer = e == other;
+                const int32_t expert = e, tokens = 1;
+                cache_want(cache, layer, &expert, &tokens, 1);
+                cache_release(cache, cache_insert(cache, layer, e, CACHE_DEMAND, &victim));
+            }
+            cache_keep(cache, 0);
+            assert_true(cache_insert(cache, 2, 0, CACHE_DEMAND, &victim) >= 0);
+            assert_int_equal(victim, SLOTS + other);
+            cache_close(&cache);
+        }
+}
+
 static void refuses_what_cannot_be(void **state)
 {
     (void)state;
@@ -296,6 +319,7 @@ int main(void)
         cmocka_unit_test(lfu_is_what_a_list_of_counts_says),
         cmocka_unit_test(requests_come_by_level_and_in_order),
         cmocka_unit_test(residents_of_a_kept_layer_go_last),
+        cmocka_unit_test(the_only_other_resident_goes_first),
         cmocka_unit_test(refuses_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,6 +282,15 @@ static void test_llama(void **state)
     CHECK_FAMILY(&g, "{\"model_type\":\"llama\"," SHAPE "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,"
                  "\"intermediate_size\":20,\"attention_bias\":true,"
                  "\"rope_scaling\":{\"rope_type\":\"stretched\",\"stretch\":[1,1.5,4,8]}}", pairs);
+    /* The key of old files, without a type. */
+    put_shape(&g, "llama", HEADS, KV_HEADS);
+    put_number(&g, "llama", "attention.key_length", HEAD);
+    put_number(&g, "llama", "attention.value_length", HEAD);
+    put_number(&g, "llama", "rope.dimension_count", HEAD);
+    gguf_put_float(&g, "llama.rope.scale_linear", 4);
+    CHECK_FAMILY(&g, "{\"model_type\":\"llama\"," SHAPE "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,"
+                 "\"intermediate_size\":20,\"attention_bias\":true,"
+                 "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4}}", pairs);
 }
 
 /* Latent attention with keys and values in two tensors, yarn with its score factor, expert groups, dense first layers,

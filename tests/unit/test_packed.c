@@ -39,7 +39,7 @@ static void fill(struct matrix *m)
         for (int i = 0; i < IN; i++)
             m->code[o][i] = rand() % (2 * half);
         for (int g = 0; g < IN / m->group; g++) {
-            m->zero[o][g] = m->symmetric ? half : 1 + rand() % (2 * half - 1);
+            m->zero[o][g] = m->symmetric ? half : rand() % (2 * half);
             m->scale[o][g] = m->narrow ? bf16_to_f32((uint16_t)(0x3c00 + rand() % 300))
                                        : f16_to_f32((uint16_t)(0x1400 + rand() % 5000));
         }
@@ -85,7 +85,8 @@ static void put_matrix(struct weights *w, const struct matrix *m)
         }
     for (int o = 0; o < OUT; o++)
         for (int g = 0; g < groups; g++) {
-            int stored = m->zero[o][g] - (m->kind == GPTQ && !m->v2);
+            /* GPTQ stores one less, so 0 as the largest code. */
+            int stored = (m->zero[o][g] - (m->kind == GPTQ && !m->v2)) & ((1 << m->bits) - 1);
             set_code(zeros, (size_t)(packed ? o / per * groups + g : g * (OUT / per) + o / per),
                      m->kind == AWQ ? awq_position(o) : o % per, m->bits, stored);
             float scale = m->scale[o][g];

@@ -574,6 +574,9 @@ static void trees_are_cut_to_trees_only(void **state)
     draft_tree_add(&tree, 0, 7, -3, 0);
     draft_tree_add(&tree, 2, 8, -4, 0);
     tree.proposal[3] = tree.log_probability;
+    tree.match[2] = 9;
+    tree.reviewer[3] = 1;
+    tree.drafter[3] = 2;
     assert_int_equal(draft_tree_keep(&tree, orphan, 2), -1);
     assert_int_equal(draft_tree_keep(&tree, unsorted, 2), -1);
     assert_int_equal(draft_tree_keep(&tree, twice, 2), -1);
@@ -586,6 +589,7 @@ static void trees_are_cut_to_trees_only(void **state)
     assert_int_equal(tree.token[1], 7);
     assert_int_equal(tree.token[2], 8);
     assert_int_equal(tree.depth[2], 3);
+    assert_true(tree.match[1] == 9 && tree.match[2] == 0 && tree.reviewer[2] == 1 && tree.drafter[2] == 2);
     assert_true(tree.log_probability[2] == -4 && tree.proposal[2] == tree.log_probability && !tree.proposal[1]);
     draft_tree_free(&tree);
 }
