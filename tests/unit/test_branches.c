@@ -254,33 +254,39 @@ static void texts_are_those_of_the_program(void **state)
     }
 }
 
-/* Sampling cannot show single numbers: every recorded probability, and every probability after a rejection, is compared, for
- * draws without repeated tokens. */
+/* Sampling cannot show single numbers: every recorded probability is compared and, for draws without repeated tokens, every
+ * probability after a rejection. */
 static void every_number_is_the_programs(void **state)
 {
-    const struct sample_filter filter = {0.8, 1, 0, 0};
+    const struct sample_filter filter = {0.8, 1, 0, 0}, whole = {1, 1, 0, 0};
     static const int32_t parent[CHILDREN] = {-1, -1, -1};
     struct random random = {3};
-    int judged = 0;
+    int judged = 0, repeated = 0;
     (void)state;
     for (uint32_t draw = 0; draw < 200; draw++) {
         float branch[2][V], proposal[2 * V], both[BOTH], log_probability[CHILDREN];
         double value[BOTH], r[V], left = 0, mass = 0, before = 0;
-        int32_t kept[BOTH], token[CHILDREN];
+        int32_t kept[BOTH], token[CHILDREN], order[CHILDREN];
+        const struct sample_draw here = {.key = 9, .position = draw};
         struct said said;
+        int child = 0;
         for (int i = 0; i < BOTH; i++)
             branch[i / V][i % V] = (float)(4 * random_uniform(&random));
         say((const float (*)[V])branch, &filter, &said);
         const int found = branches_propose((const float *[]){branch[0], branch[1]}, V, &filter,
-                                           &(struct sample_draw){.key = 9, .position = draw}, CHILDREN, kept, value, both,
-                                           token, log_probability, proposal, V);
-        assert_true(found > 0);
+                                           &here, CHILDREN, kept, value, both, token, log_probability, proposal, V);
+        assert_int_equal(propose_tokens(both, BOTH, &whole, &here, CHILDREN, kept, value, order, NULL), CHILDREN);
+        for (int at = 0; at < CHILDREN; before += said.joint[V + order[at++] % V]) {
+            const int32_t x = order[at] % V;
+            if (child == found || token[child] != x)            /* drawn from both branches */
+                continue;
+            assert_float_equal(proposal[x], fmin(1, said.joint[V + x] / (1 - before)), 1e-6);
+            assert_float_equal(exp((double)log_probability[child++]), said.joint[x] + said.joint[V + x], 1e-6);
+        }
+        assert_int_equal(child, found);
+        repeated += found < CHILDREN && order[CHILDREN - 1] % V == token[found - 1];
         if (found < CHILDREN)
             continue;
-        for (int at = 0; at < found; before += said.joint[V + token[at++]]) {
-            assert_float_equal(proposal[token[at]], said.joint[V + token[at]] / (1 - before), 1e-6);
-            assert_float_equal(exp((double)log_probability[at]), said.joint[token[at]] + said.joint[V + token[at]], 1e-6);
-        }
         const struct reject_draft draft = {.nodes = CHILDREN, .token = token, .parent = parent};
         for (int v = 0; v < V; v++) {
             assert_float_equal(proposal[V + v], said.even[v], 1e-6);
@@ -297,7 +303,7 @@ static void every_number_is_the_programs(void **state)
             assert_float_equal(r[v], want[v] / left, 1e-6);
         judged++;
     }
-    assert_true(judged > 20);
+    assert_true(judged > 20 && repeated > 20);
 }
 
 /* The rule needs such heads and untrimmed drafts; others are rejected. */

@@ -478,6 +478,40 @@ static void text_is_certain_when_it_is_given(void **state)
     tokenizer_free(&tokenizer);
 }
 
+/* A text that ends after a token has all of the token, also an incomplete character; of two stop strings in one token the
+ * first one in the text counts. */
+static void every_token_can_be_the_last(void **state)
+{
+    struct tokenizer *tokenizer = open_tokenizer();
+    int incomplete = 0, both = 0;
+    (void)state;
+    for (int32_t id = 0; id < tokenizer_vocab_size(tokenizer); id++) {
+        struct strings none = {NULL, 0};
+        struct ending ending = {.tokenizer = tokenizer, .stop = &none};
+        struct text whole = {0};
+        struct err err = {0};
+        must(tokenizer_decode(tokenizer, &id, 1, 0, &whole, &err), &err);
+        ending_begin(&ending, 1);
+        must(ending_put(&ending, id, &err), &err);
+        assert_int_equal(ending.text.length, whole.length);
+        assert_memory_equal(ending.text.data ? ending.text.data : "", whole.data ? whole.data : "", whole.length);
+        incomplete += whole.length == 3 && !memcmp(whole.data, "\xef\xbf\xbd", 3);
+        if (whole.length > 1 && whole.data[0] > ' ' && whole.data[1] > ' ' && whole.data[0] != whole.data[1]) {
+            const char first[2] = {whole.data[0]}, second[2] = {whole.data[1]}, *stops[] = {second, first};
+            struct strings stop = {stops, 2};
+            ending.stop = &stop;
+            ending_begin(&ending, 2);
+            must(ending_put(&ending, id, &err), &err);
+            assert_true(ending.ended && !ending.text.length);
+            both++;
+        }
+        text_free(&whole);
+        ending_free(&ending);
+    }
+    assert_true(incomplete > 10 && both > 100);
+    tokenizer_free(&tokenizer);
+}
+
 static void bad_prompts_and_settings_are_refused(void **state)
 {
     static const char *empty[] = {""};
@@ -652,6 +686,7 @@ int main(void)
         cmocka_unit_test(ends_are_where_they_would_be),
         cmocka_unit_test(stop_strings_cut_the_same_text),
         cmocka_unit_test(text_is_certain_when_it_is_given),
+        cmocka_unit_test(every_token_can_be_the_last),
         cmocka_unit_test(bad_prompts_and_settings_are_refused),
         cmocka_unit_test(a_suite_sets_what_a_command_line_sets),
         cmocka_unit_test(a_shared_estimator_counts_once),
