@@ -282,6 +282,10 @@ EOF
         [ "$output" = "${words%% *}: $said" ] || { echo "$words $options: $output"; false; }
     done < pairs.txt
     [ "$(ls)" = pairs.txt ]
+    # The value "none" is as good as no option.
+    run moe-decode -m nowhere.moe -p x --record none
+    assert_trouble moe-decode
+    [[ $output == *nowhere.moe* ]]
     # Every rule of a table names options of its subcommand, so that none is misspelt.
     sed -n -E 's/.*\{OPT_(NEEDS|EXCLUDES|EXCLUSIVE), ("[^"]*"|NULL), ("[^"]*"|NULL).*/\2 \3/p' "$top"/cmd/*.c "$top"/common/session/*.h |
         tr -d '"' | tr '| ' '\n\n' | sort -u | grep -v '^NULL$' > named.txt

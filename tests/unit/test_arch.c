@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/arch/arch.h"
+#include "common/engine/rope.h"
 #include "common/model/layout.h"
 #include "tests/unit/unit.h"
 
@@ -372,6 +373,10 @@ static void yarn_and_longrope_are_read(void **state)
     assert_int_equal(shape.rope.kind, ROPE_STRETCHED);
     assert_int_equal(shape.rope.original_positions, 64);        /* the key of the top level */
     assert_true(shape.rope.stretch[1] == 1.5 && shape.rope.amplitude == 1.25 && shape.rope.long_amplitude == 1.5);
+    float turn[2][2][2];                                        /* the amplitude is that of the row's own context */
+    rope_table(&shape.rope, 63, 65, &turn[0][0][0]);
+    assert_float_equal(hypotf(turn[0][1][0], turn[0][1][1]), 1.25, 1e-6);
+    assert_float_equal(hypotf(turn[1][1][0], turn[1][1][1]), 1.5, 1e-6);
     assert_true(shape.layer_norm && shape.head_bias && shape.attention.out_bias);
     assert_int_equal(shape.router.kind, ROUTER_SPARSEMIXER);
     assert_float_equal(shape.router.jitter, 0.01, 1e-9);

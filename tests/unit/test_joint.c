@@ -52,14 +52,16 @@ static struct checkpoint *open_tensors(struct weights *w, const char *quantisati
     return checkpoint_open(&cp, folder, NULL, err) ? NULL : cp;
 }
 
-static void put_codes(struct weights *w, const char *name, const char *dtype)
+static void put_codes(struct weights *w, const char *name, const char *dtype, int matrices)
 {
-    weights_put(w, name, dtype, "[70,320]", code, sizeof code);
+    weights_put(w, name, dtype, matrices > 1 ? "[2,35,320]" : "[70,320]", code, sizeof code);
 }
 
-/* Compares values and coded rows of a few ranges, with a scale for `down` x `across` blocks, the n-th being scale[n]. */
-static void check_values(const struct checkpoint *cp, int down, int across, bool fp8, const float *scales)
+/* Compares values and coded rows of a few ranges, with a scale for `down` x `across` blocks of each matrix, the n-th being
+ * scale[n]. */
+static void check_values(const struct checkpoint *cp, int matrices, int down, int across, bool fp8, const float *scales)
 {
+    const int each = ROWS / matrices, blocks = (each + down - 1) / down;
     struct source_tensor *t = checkpoint_find(cp, "a.weight");
     struct source_reading reading = {0};
     struct err err = {0};
@@ -81,7 +83,7 @@ static void check_values(const struct checkpoint *cp, int down, int across, bool
         }
         for (int i = 0; i < rows * COLUMNS; i++) {
             int row = first + i / COLUMNS, column = i % COLUMNS,
-                block = row / down * ((COLUMNS + across - 1) / across) + column / across;
+                block = (row / each * blocks + row % each / down) * ((COLUMNS + across - 1) / across) + column / across;
             uint8_t c = code[row * COLUMNS + column];
             assert_true((double)values[i] == (double)(float)((fp8 ? e4m3(c) : (double)(int8_t)c) * (double)scales[block]));
         }
@@ -91,10 +93,11 @@ static void check_values(const struct checkpoint *cp, int down, int across, bool
 
 static void scales_of_blocks_rows_and_tensors_are_applied(void **state)
 {
-    static const struct { const char *shape, *name, *dtype; int down, across; size_t count; } cases[] = {
+    static const struct { const char *shape, *name, *dtype; int down, across; size_t count; int matrices; } cases[] = {
         {"[1,3]", "a.weight_scale_inv", "F8_E4M3", 128, 128, 3}, {"[5,5]", "a.weight_scale_inv", "F8_E4M3", 16, 64, 25},
         {"[70,1]", "a.weight_scale", "F8_E4M3", 1, COLUMNS, 70}, {"[70]", "a.weight_scale", "I8", 1, COLUMNS, 70},
         {"[]", "a.weight_scale", "F8_E4M3", ROWS, COLUMNS, 1}, {"[1]", "a.weight_scale", "I8", ROWS, COLUMNS, 1},
+        {"[2,3,5]", "a.weight_scale_inv", "F8_E4M3", 16, 64, 30, .matrices = 2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -108,7 +111,8 @@ static void scales_of_blocks_rows_and_tensors_are_applied(void **state)
                 half[k] = f32_to_bf16(scale[k]);
                 used[k] = narrow ? bf16_to_f32(half[k]) : scale[k];
             }
-            put_codes(&w, "a.weight", cases[i].dtype);
+            const int matrices = cases[i].matrices ? cases[i].matrices : 1;
+            put_codes(&w, "a.weight", cases[i].dtype, matrices);
             weights_put(&w, cases[i].name, narrow ? "BF16" : "F32", cases[i].shape, narrow ? (void *)half : (void *)scale,
                         cases[i].count * (narrow ? 2 : 4));
             weights_put(&w, "a.input_scale", "F32", "[]", scale, 4);
@@ -117,7 +121,7 @@ static void scales_of_blocks_rows_and_tensors_are_applied(void **state)
             struct checkpoint *cp = open_tensors(&w, quantisation, &err);
             if (!cp)
                 fail_msg("%s", err.text);
-            check_values(cp, cases[i].down, cases[i].across, strcmp(cases[i].dtype, "I8") != 0, used);
+            check_values(cp, matrices, cases[i].down, cases[i].across, strcmp(cases[i].dtype, "I8") != 0, used);
             checkpoint_close(&cp);
         }
 }
@@ -376,7 +380,7 @@ static void what_does_not_fit_is_named(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct weights w = {0};
         struct err err = {0};
-        put_codes(&w, "a.weight", "F8_E4M3");
+        put_codes(&w, "a.weight", "F8_E4M3", 1);
         weights_put(&w, cases[i].scale_name, cases[i].dtype, cases[i].shape, scale, cases[i].bytes);
         struct checkpoint *cp = open_tensors(&w, cases[i].quantisation, &err);
         assert_null(cp);

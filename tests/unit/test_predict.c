@@ -70,6 +70,10 @@ static void drafts_teach_without_being_verified(void **state)
         estimator_init(&t->estimator[i], 0.5, 0.9);
         estimator_init(&t->expected[i], 0.5, 0.9);
     }
+    draft_tree_add(&t->tree, -1, 5, -1, 0);
+    draft_tree_add(&t->tree, -1, 6, -3, 0);
+    estimator_signals(t->signal, &t->tree, 0);
+    assert_true(t->signal[0].margin == 2 && t->signal[1].margin == 0 && t->signal[1].before == 1);
     teach_draft(t, tree, 6, logf(0.9f));
     assert_true(t->signal[1].before == 1 && t->signal[3].before == 1 && t->signal[2].before == 0);
     assert_true(t->signal[3].sure == t->signal[0].stated && isnan(t->signal[4].sure) && t->signal[5].depth == 3);
