@@ -246,10 +246,16 @@ END
     assert_trouble moe-profile
 }
 
+# Waits until process $1 has used $2 hundredths of a second of processor time, or has ended.
+await_work() {
+    local stat
+    while read -r -a stat < "/proc/$1/stat" && [ "${stat[2]}" != Z ] && [ $((stat[13] + stat[14])) -lt "$2" ]; do sleep 0.05; done
+}
+
 @test "SIGTERM leaves a checkpoint, which only the same options resume" {
     options="--arch kangaroo --epochs 3000 texts.jsonl"
     moe-draft-train train -q -m pocket.moe $options -o early.moe --stream early.moes 3>&- & child=$!
-    sleep 2
+    await_work $child 60
     kill -TERM $child
     wait $child && false || [ $? -eq 143 ]
     [ ! -e early.moe ]
@@ -257,7 +263,7 @@ END
     moe-view --json --type step early.moes 2> /dev/null | jq -se 'length > 0'
     steps=$(moe-view --json --type step early.moes 2> /dev/null | wc -l)
     moe-draft-train train -q -m pocket.moe $options --resume -o early.moe --stream early.moes 3>&- & child=$!
-    sleep 2
+    await_work $child 60
     kill -TERM $child
     wait $child && false || [ $? -eq 143 ]
     moe-view --json --type step early.moes 2> /dev/null | jq -se --argjson n "$steps" 'length > $n and map(.step) == [range(length)]'
