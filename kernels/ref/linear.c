@@ -1,5 +1,8 @@
 #include "kernels/ref/ref_internal.h"
 
+/* Rows for which a weight is decoded once, because that takes longer than their products. */
+enum { TILE = 16 };
+
 /* Computes products with converted activations (ref_converts). */
 static void linear_converted(struct queue *queue, const struct linear_args *a, const float *in, const void *weight,
                              const float *bias, float *out)
@@ -30,14 +33,22 @@ void ref_linear(struct queue *queue, const struct linear_args *a)
         linear_converted(queue, a, in, weight, bias, out);
         return;
     }
-    for (int r = 0; r < a->rows; r++)
+    for (int first = 0; first < a->rows; first += TILE)
         for (int o = 0; o < a->outputs; o++) {
-            float *value = out + (int64_t)r * a->out_stride + o;
-            double sum = bias ? bias[o] : 0;
-            for (int k = 0; k < a->inputs; k++)
-                sum += (double)matrix_at(a->format, weight, a->inputs, o, k) * in[(int64_t)r * a->in_stride + k];
-            if (a->scale != 0)
-                sum *= (double)a->scale;
-            *value = (float)(a->add ? *value + sum : sum);
+            const int rows = a->rows - first < TILE ? a->rows - first : TILE;
+            double sum[TILE];
+            for (int r = 0; r < rows; r++)
+                sum[r] = bias ? bias[o] : 0;
+            for (int k = 0; k < a->inputs; k++) {
+                const double w = (double)matrix_at(a->format, weight, a->inputs, o, k);
+                for (int r = 0; r < rows; r++)
+                    sum[r] += w * in[(int64_t)(first + r) * a->in_stride + k];
+            }
+            for (int r = 0; r < rows; r++) {
+                float *value = out + (int64_t)(first + r) * a->out_stride + o;
+                if (a->scale != 0)
+                    sum[r] *= (double)a->scale;
+                *value = (float)(a->add ? *value + sum[r] : sum[r]);
+            }
         }
 }
