@@ -4,6 +4,7 @@ code.
 
 usage: refigure.py WINDOW STREAM.moes KIND:COST:REPORT.jsonl..., COST being time or bytes; exit 1 if any value differs."""
 import collections
+import functools
 import json
 import math
 import sys
@@ -189,16 +190,25 @@ def nodes(settings, samples, cost, _, figures):
 
 
 LENGTHS = [(length, below) for length in range(1, 9) for below in range(1, 9)]
+FORWARDS = np.array([length for length, _ in LENGTHS])
+BELOW = {"vertical": np.array([k * l for l, k in LENGTHS]), "horizontal": np.array([k for _, k in LENGTHS])}
 
 
-def tokens_vertical(chance, below, length, bottom_length):
-    """Computes expected tokens from the distribution of the result of `length` reviews, each 1 to bottom_length + 1 tokens."""
+@functools.cache
+def reviewed(below, length, bottom_length):
+    """Computes the distribution of the result of `length` reviews, each 1 to bottom_length + 1 tokens."""
     review = np.zeros(bottom_length + 2)
     review[1:] = below ** np.arange(bottom_length + 1)
     review[1:-1] *= 1 - below
     drafted = np.ones(1)
     for _ in range(length):
         drafted = np.convolve(drafted, review)
+    return drafted
+
+
+def tokens_vertical(chance, below, length, bottom_length):
+    """Computes expected tokens."""
+    drafted = reviewed(below, length, bottom_length)
     return drafted @ np.cumsum(chance ** np.arange(len(drafted)))
 
 
@@ -212,9 +222,7 @@ def cascade_factors(kind, chance, bottom, cost):
     if (kind, chance, bottom) not in made_tokens:
         tokens = tokens_vertical if kind == "vertical" else tokens_horizontal
         made_tokens[kind, chance, bottom] = np.array([tokens(chance, bottom[0], *l) for l in LENGTHS])
-    forwards = np.array([l for l, _ in LENGTHS])
-    below = np.array([k * (l if kind == "vertical" else 1) for l, k in LENGTHS])
-    return made_tokens[kind, chance, bottom] / (1 + forwards * cost + below * bottom[1])
+    return made_tokens[kind, chance, bottom] / (1 + FORWARDS * cost + BELOW[kind] * bottom[1])
 
 
 made_tokens = {}
