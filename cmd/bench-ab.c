@@ -9,8 +9,8 @@
 
 const struct opt ab_options[] = {
     OPT_STRINGS(0, "build", struct ab_args, builds, "PATH",
-                "compare this moe-bench, or that of this folder; twice: the one before, and the one now"),
-    OPT_STRING(0, "limit", struct ab_args, limit, "SHARE", "tolerate a slowdown of this share"),
+                "compare this moe-bench, or the one in this folder; given twice, first the old build, then the new one"),
+    OPT_STRING(0, "limit", struct ab_args, limit, "SHARE", "tolerate a slowdown of up to this share"),
     OPT_COUNT(0, "rounds", struct ab_args, rounds, 1, INTERLEAVED_ROUNDS_MAX, "run each build at most N times"),
     OPT_DEVICE(struct ab_args, device),
     OPT_THREADS(struct ab_args, threads),
@@ -35,7 +35,8 @@ int bench_ab(const void *arguments, const struct console *console, struct err *e
     double limit;
     int rc = -1;
     if (args->builds.count != 2)
-        return err_set(err, ERR_INPUT, "--build: give it twice, --build OLD --build NEW, not %d times", args->builds.count);
+        return err_set(err, ERR_INPUT, "--build: expected two builds, got %d; give --build OLD --build NEW",
+                       args->builds.count);
     if (number_share(args->limit, &limit, err))
         return err_at(err, "--limit");
     if (output_check_folder(args->output, err))

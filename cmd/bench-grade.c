@@ -11,11 +11,11 @@ const struct opt grade_options[] = {
     OPT_STRINGS('p', "prompts", struct grade_args, prompts, "FILE",
                 "read the right answers from FILE; may be given several times"),
     OPT_STRINGS(0, "rule", struct grade_args, rules, "[TASK=]RULE",
-                "grade the task's answers, or all, by " GRADE_RULE_WORDS),
+                "grade the answers of TASK, or all, by " GRADE_RULE_WORDS),
     OPT_STRINGS(0, "command", struct grade_args, commands, "TASK=COMMAND",
-                "ask COMMAND whether an answer of the task is right"),
+                "run COMMAND to judge whether an answer of TASK is right"),
     OPT_FLOAT(0, "seconds", struct grade_args, seconds, 0.01, 3600, "S", "stop a command that takes longer than S seconds"),
-    OPT_OUTPUT(0, "stream", struct grade_args, stream, "write the bench stream with these grades in place of its own to FILE"),
+    OPT_OUTPUT(0, "stream", struct grade_args, stream, "write the bench stream to FILE, with these grades instead of its own"),
     OPT_FLAG(0, "json", struct grade_args, json, "write JSON lines: each answer, then the counts"),
     OPT_OUTPUT('o', "output", struct grade_args, output, "write to FILE, not standard output"),
     OPT_END };
@@ -34,7 +34,7 @@ int bench_grade_texts(const void *arguments, const struct console *console, stru
     int rc = -1;
     (void)console;
     if (!args->prompts.count)
-        return err_set(err, ERR_INPUT, "--prompts FILE is missing: name the files of prompts, which have the right answers");
+        return err_set(err, ERR_INPUT, "--prompts FILE is missing; name the files of prompts that contain the right answers");
     if (references_read(&references, args->prompts.items, args->prompts.count, err))
         goto done;
     const struct grading_options options = { .references = &references, .rules = args->rules.items,

@@ -17,8 +17,9 @@ int bench_gather_any(struct measurements *all, struct trainings *trainings, cons
         int rc = reader_open(&in, paths[i], STREAM_ANY, NULL, err);
         bool training = !rc && trainings && reader_header(in)->kind == STREAM_TRAIN;
         if (!rc && i && training != (trainings && trainings->count > 0))
-            rc = err_set(err, ERR_INPUT, "%s: %s; give train streams by themselves", paths[i],
-                         training ? "a train stream after others" : "not a train stream, as those before it are");
+            rc = err_set(err, ERR_INPUT, "%s: %s; report train streams and other streams by separate commands", paths[i],
+                         training ? "is a train stream, but earlier inputs are not" : "is not a train stream, but earlier "
+                         "inputs are");
         if (!rc)
             rc = training ? trainings_read(trainings, in, err) : measurements_read(all, in, err);
         reader_close(&in);
@@ -34,7 +35,7 @@ int bench_gather(struct measurements *all, const struct strings *inputs, struct 
 }
 
 const struct opt compare_options[] = {
-    OPT_STRING(0, "limit", struct compare_args, limit, "SHARE", "tolerate a slowdown of this share"),
+    OPT_STRING(0, "limit", struct compare_args, limit, "SHARE", "tolerate a slowdown of up to this share"),
     OPT_FLAG(0, "json", struct compare_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct compare_args, output, "write to FILE, not standard output"),
     OPT_END };
@@ -70,7 +71,7 @@ done:
 }
 
 const struct opt gate_options[] = {
-    OPT_OUTPUT(0, "junit", struct gate_args, junit, "write JUnit XML to FILE, too"),
+    OPT_OUTPUT(0, "junit", struct gate_args, junit, "also write JUnit XML to FILE"),
     OPT_OUTPUT('o', "output", struct gate_args, output, "write to FILE, not standard output"),
     OPT_END };
 

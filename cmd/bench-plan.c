@@ -17,30 +17,33 @@ static const char *const formats[] = {"f32", "f16", "bf16", "fp8", "q8", "q4", N
 const struct opt plan_options[] = {
     OPT_GROUP("Options of plan"),
     OPT_STRING_OF('m', "model", struct plan_args, model, "FILE.moe|CONFIG.json|NAME", known_shape_at,
-                  "plan for a model file, the config.json of a model, or a known shape"),
+                  "plan for this model: a model file, a config.json or a known shape"),
     OPT_STRINGS(0, "machine", struct plan_args, machines, "FILE|here",
-                "plan for the machine that FILE describes; may be given several times; this one, measured, if not given"),
-    OPT_CHOICE(0, "dtype", struct plan_args, dtype, formats, "with a config.json: matrices are stored so"),
-    OPT_CHOICE(0, "expert-dtype", struct plan_args, expert_dtype, formats, "with a config.json: routed experts are stored so"),
+                "plan for the machine described in FILE; may be given several times; if not given, for this machine, which is "
+                "then measured"),
+    OPT_CHOICE(0, "dtype", struct plan_args, dtype, formats, "config.json: assume matrices in this format"),
+    OPT_CHOICE(0, "expert-dtype", struct plan_args, expert_dtype, formats, "config.json: assume routed experts in this format"),
     OPT_STRINGS('d', "draft", struct plan_args, drafters, "KIND[:accept=P,...]",
-                "plan for drafts by this drafter, too; may be given several times"),
+                "also plan decoding with this drafter; may be given several times"),
     OPT_COUNT('K', "draft-length", struct plan_args, length, 1, OUTLOOK_LENGTH_MAX,
-              "draft N tokens; the best number if not given"),
+              "draft N tokens per iteration; the fastest number if not given"),
     OPT_COUNT('c', "context", struct plan_args, context, 2, 1 << 24, "limit prompt and answer together to N tokens"),
-    OPT_CHOICE(0, "kv-dtype", struct plan_args, kv_format, session_cache_words, "keep keys and values in this format"),
+    OPT_CHOICE(0, "kv-dtype", struct plan_args, kv_format, session_cache_words, "store keys and values in this format"),
     OPT_COUNT(0, "prefix", struct plan_args, prefix, 0, 1 << 24, "after N tokens"),
     OPT_STRING(0, "cache-experts", struct plan_args, cache, "SIZE|N%|auto", "keep this many routed experts in memory"),
     OPT_FLOAT(0, "hits", struct plan_args, hits, 0, 1, "SHARE",
-              "share of requested experts found in memory; that of equally likely experts if not given"),
+              "assume this hit rate of the expert cache; the rate for uniformly requested experts if not given"),
     OPT_COUNT(0, "parallel", struct plan_args, texts, 1, 1024, "decode N texts at once"),
-    OPT_COUNT(0, "ranks", struct plan_args, ranks, 1, 1024, "share the experts out among N machines of this kind"),
-    OPT_FLOAT(0, "latency", struct plan_args, latency, 0, 1e6, "US", "of the network between ranks, microseconds"),
-    OPT_FLOAT(0, "bandwidth", struct plan_args, bandwidth, 1, 1e15, "BYTES", "of the network between ranks, bytes a second"),
+    OPT_COUNT(0, "ranks", struct plan_args, ranks, 1, 1024, "distribute the experts over N machines of this kind"),
+    OPT_FLOAT(0, "latency", struct plan_args, latency, 0, 1e6, "US", "latency of the network between processes, in "
+              "microseconds"),
+    OPT_FLOAT(0, "bandwidth", struct plan_args, bandwidth, 1, 1e15, "BYTES", "bandwidth of the network between processes, in "
+              "bytes/s"),
     OPT_THREADS(struct plan_args, threads),
     OPT_ISA(struct plan_args, isa),
-    OPT_FLOAT(0, "seconds", struct plan_args, seconds, 0, 60, "S", "measure this machine for S seconds a format"),
+    OPT_FLOAT(0, "seconds", struct plan_args, seconds, 0, 60, "S", "measure this machine for S seconds per weight format"),
     OPT_SIZE(0, "size", struct plan_args, size, 1 << 20, (double)((uint64_t)1 << 40),
-             "measure it by reading SIZE bytes, and by products with experts of a quarter in all"),
+             "measure this machine by reading SIZE bytes, and by matrix products with experts of SIZE/4 bytes in all"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "json", struct plan_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct plan_args, output, "write to FILE, not standard output"),
@@ -119,8 +122,9 @@ static int read_model(struct outlook_model *out, const struct plan_args *args, s
                        "with -m");
     if (outlook_model_read(out, args->model, &stored, err))
         return -1;
-    return out->moe_layers ? 0 : err_set(err, ERR_INPUT, "%s: has no routed experts, which a plan needs; give "
-                                         "a Mixture-of-Experts model, or this one as a drafter, -d model:file=%s", args->model,
+    return out->moe_layers ? 0 : err_set(err, ERR_INPUT, "%s: is a dense model, and a plan needs routed experts; give a "
+                                         "Mixture-of-Experts model with -m, or plan this one as its draft model: -d "
+                                         "model:file=%s", args->model,
                                          args->model);
 }
 
@@ -131,8 +135,8 @@ static int check_measured(const struct plan_args *args, struct err *err)
                       : args->size != plan_defaults.size ? "size" : NULL;
     for (int i = 0; i < args->machines.count && given; i++)
         given = strcmp(args->machines.items[i], "here") ? given : NULL;
-    return args->machines.count && given ? err_set(err, ERR_INPUT, "--%s: affects only the measurement of this machine, which "
-                                                   "is not used; leave it out, or add --machine here", given) : 0;
+    return args->machines.count && given ? err_set(err, ERR_INPUT, "--%s: applies to measuring this machine, but the plan is "
+                                                   "for other machines; leave it out, or add --machine here", given) : 0;
 }
 
 int bench_plan(const void *arguments, const struct console *console, struct err *err)
@@ -152,7 +156,8 @@ int bench_plan(const void *arguments, const struct console *console, struct err 
     if (check_measured(args, err) || read_model(&model, args, err))
         goto done;
     if (args->drafters.count > PLAN_DRAFTERS_MAX) {
-        err_set(err, ERR_INPUT, "-d: %d drafters; a plan has at most %d", args->drafters.count, PLAN_DRAFTERS_MAX);
+        err_set(err, ERR_INPUT, "-d: %d drafters are given; a plan compares at most %d, so leave some out",
+                args->drafters.count, PLAN_DRAFTERS_MAX);
         goto done;
     }
     for (int d = 0; d < args->drafters.count; d++)

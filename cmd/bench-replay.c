@@ -11,12 +11,12 @@ const struct opt replay_options[] = {
     OPT_STRINGS(0, "policy", struct replay_args, policies, "KIND[:file=FILE,...]",
                 "replay this policy; may be given several times"),
     OPT_COUNT_AUTO('K', "draft-length", struct replay_args, draft_length, 0, DRAFT_LENGTH_MAX,
-                   "draft up to N tokens one after another; what the policy does, if not given"),
-    OPT_STRING(0, "tree", struct replay_args, tree, "KIND[:file=FILE,...]", "of recorded trees: draft in this shape"),
+                   "draft up to N tokens in sequence; as many as the policy chooses if not given"),
+    OPT_STRING(0, "tree", struct replay_args, tree, "KIND[:file=FILE,...]", "recorded trees: draft in this shape"),
     OPT_STRING(0, "cost", struct replay_args, cost, "time|bytes|FILE",
                "charge iterations their measured time, their bytes, or the cost from a table"),
     OPT_FLAG(0, "json", struct replay_args, json, "write JSON lines with all figures"),
-    OPT_FLAG(0, "iterations", struct replay_args, iterations, "write each iteration as a JSON line, of one policy"),
+    OPT_FLAG(0, "iterations", struct replay_args, iterations, "write each iteration as a JSON line, for one policy"),
     OPT_OUTPUT('o', "output", struct replay_args, output, "write to FILE, not standard output"),
     OPT_END };
 
@@ -61,7 +61,7 @@ int bench_replay(const void *arguments, const struct console *console, struct er
                                   .table = &table };
     setup.cost = !strcmp(args->cost, "time") ? REPLAY_TIME : !strcmp(args->cost, "bytes") ? REPLAY_BYTES : REPLAY_TABLE;
     if (args->iterations && policies.count > 1)
-        return err_set(err, ERR_INPUT, "--iterations: prints one policy; give --policy once");
+        return err_set(err, ERR_INPUT, "--iterations: prints the iterations of one policy only; give --policy once");
     if (setup.cost == REPLAY_TABLE && cost_table_read(&table, args->cost, err))
         return err_at(err, "--cost");
     if (recording_read(&recording, args->stream, err))

@@ -13,31 +13,32 @@
 static const char *const sources[] = {"none", "popular", "last", "table", "utility", NULL};
 
 const struct opt simulate_options[] = {
-    OPT_INPUT(0, "machine", struct simulate_args, machine, "use the machine and the model that FILE describes"),
+    OPT_INPUT(0, "machine", struct simulate_args, machine, "simulate the machine and the model described in FILE"),
     OPT_STRINGS(0, "system", struct simulate_args, systems, "NAME[:key=value,...]",
                 "simulate this system; may be given several times; all systems if not given"),
     OPT_CHOICE(0, "prefetch", struct simulate_args, prefetch, sources,
-               "prefetch what this source names; of a link whose experts come together"),
+               "prefetch the experts that this forecast names; for a link that transfers several experts at once"),
     OPT_STRINGS(0, "cache-policy", struct simulate_args, policies, "NAME[:key=value,...]",
-                "report how often this policy alone would have had the requested experts; may be given several times"),
-    OPT_FLAG(0, "iterations", struct simulate_args, iterations, "write a JSON line for each forward under a cache policy"),
-    OPT_CHOICE(0, "skew", struct simulate_args, skew, synthesis_skews, "make routes with this popularity of experts"),
-    OPT_COUNT(0, "texts", struct simulate_args, texts, 1, 1 << 16, "make routes of N texts"),
-    OPT_COUNT('n', "tokens", struct simulate_args, tokens, 1, 1 << 20, "make routes of N tokens a text"),
+                "simulate only the cache, and report this policy's hit rate; may be given several times"),
+    OPT_FLAG(0, "iterations", struct simulate_args, iterations, "write a JSON line for each forward, with --cache-policy"),
+    OPT_CHOICE(0, "skew", struct simulate_args, skew, synthesis_skews, "synthetic routes: distribute requests over experts in "
+               "this way"),
+    OPT_COUNT(0, "texts", struct simulate_args, texts, 1, 1 << 16, "synthetic routes: make N texts"),
+    OPT_COUNT('n', "tokens", struct simulate_args, tokens, 1, 1 << 20, "synthetic routes: make N tokens per text"),
     OPT_COUNT('K', "draft-length", struct simulate_args, draft_length, 0, 63,
-              "make routes with drafts of N tokens; as the machine's file says if not given"),
+              "synthetic routes: draft N tokens per iteration; the number in the machine's file if not given"),
     OPT_FLOAT(0, "cached", struct simulate_args, cached, 0, 1, "SHARE",
-              "share of the experts that fast memory holds; as the machine's file says if not given"),
+              "keep this share of the experts in fast memory; the share in the machine's file if not given"),
     OPT_FLOAT(0, "host-cached", struct simulate_args, host_cached, 0, 1, "SHARE",
-              "with a cache policy: keep this share of the experts in a second tier, the host's memory"),
+              "--cache-policy: keep this share of the experts in a second tier, the host's memory"),
     OPT_INPUT(0, "split", struct simulate_args, split,
-              "with a cache policy: share experts between device and host by the thresholds that FILE recorded"),
+              "--cache-policy: divide experts between device and host by the thresholds recorded in FILE"),
     OPT_SEED(struct simulate_args, seed),
     OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
     OPT_FLAG(0, "forecasts", struct simulate_args, forecasts,
-             "report how well each source names the experts that the next forward requests"),
+             "report how well each forecast names the experts that the next forward requests"),
     OPT_CHOICE(0, "figure", struct simulate_args, figure, simulated_figures,
-               "write this figure of MoE-SpAc, not the table of systems"),
+               "write this figure of MoE-SpAc instead of the table of systems"),
     OPT_FLAG(0, "svg", struct simulate_args, svg, "write the figure as SVG"),
     OPT_FLAG(0, "markdown", struct simulate_args, markdown, "write the table as Markdown"),
     OPT_FLAG(0, "json", struct simulate_args, json, "write JSON lines with all figures"),
@@ -68,7 +69,8 @@ static int check_made(const struct simulate_args *args, struct err *err)
         {"--tokens", args->tokens != simulate_defaults.tokens}};
     for (size_t i = 0; args->inputs.count && i < sizeof made / sizeof *made; i++)
         if (made[i].given)
-            return err_set(err, ERR_INPUT, "%s applies to synthetic routes only; leave it out, or %s", made[i].name,
+            return err_set(err, ERR_INPUT, "%s: applies to synthetic routes only, and %s has recorded routes; leave one of "
+                           "the two out", made[i].name,
                            args->inputs.items[0]);
     return 0;
 }
@@ -133,7 +135,7 @@ static int check_slots(const char *option, double share, int slots, const struct
 {
     const int all = routes->layers * routes->experts;
     return slots >= routes->top_k ? 0
-         : err_set(err, ERR_INPUT, "%s %g: room for %d of %d experts is too small for one token's %d; give at least %.3g",
+         : err_set(err, ERR_INPUT, "%s %g: fast memory would hold %d of %d experts, but one token uses %d; give at least %.3g",
                    option, share, slots, all, routes->top_k, ceil(1000.0 * routes->top_k / all) / 1000);
 }
 
@@ -147,7 +149,7 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     size_t verifications = 0;
     int slots, host_slots = 0, rc = -1;
     if (!args->inputs.count)
-        return err_set(err, ERR_INPUT, "--cache-policy: no routes; name route streams of moe-profile");
+        return err_set(err, ERR_INPUT, "--cache-policy: no routes to simulate; name route streams made by moe-profile");
     if (args->cached < 0 && !args->machine)
         return err_set(err, ERR_INPUT, "--cache-policy: the size of the cache is missing; add --cached SHARE");
     if ((args->machine && simulated_machine_read(&machine, args->machine, err)) ||
@@ -187,7 +189,7 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
     if (args->policies.count)
         return check_made(args, err) ? -1 : cache_alone(args, console, err);
     if (!args->machine)
-        return err_set(err, ERR_INPUT, "no machine; name its description with --machine FILE");
+        return err_set(err, ERR_INPUT, "no machine is given; name a file that describes one with --machine FILE");
     if (check_made(args, err))
         return -1;
     if (simulated_machine_read(&machine, args->machine, err))

@@ -41,7 +41,7 @@ static int read_rows(const char *list, int *rows, int *count, struct err *err)
         int value = 0;
         rc = number_int(word, 1, ENGINE_ROWS_MAX, &value, err);
         if (!rc && value <= rows[n - 1] && value > 1)
-            rc = err_set(err, ERR_INPUT, "%d after %d: give them in ascending order", value, rows[n - 1]);
+            rc = err_set(err, ERR_INPUT, "row count %d follows %d; give row counts in ascending order", value, rows[n - 1]);
         else if (!rc && n == SWEEP_POINTS)
             rc = err_set(err, ERR_INPUT, "more than %d row counts; give fewer with --rows", SWEEP_POINTS - 1);
         else if (!rc && value > 1)
@@ -69,7 +69,8 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     const struct model_identity *identity = model_identity(session->model);
     const char *label = identity->synthetic ? "synthetic" : identity->inflated_from ? "inflated" : NULL;
     if (args->prefix + rows[points - 1] > engine_max_positions(session->engine)) {
-        err_set(err, ERR_INPUT, "%d tokens after %d: the model ends at %d; give less with --prefix or --rows",
+        err_set(err, ERR_INPUT, "%d rows after a prefix of %d tokens exceed the model's context of %d; give a smaller "
+                "--prefix or --rows",
                 rows[points - 1], args->prefix, engine_max_positions(session->engine));
         goto done;
     }

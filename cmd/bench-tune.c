@@ -7,7 +7,7 @@
 const struct opt tune_options[] = {
     SESSION_OPTIONS(struct tune_args, session),
     OPT_GROUP("Options of tune"),
-    OPT_COUNT('n', "max-tokens", struct tune_args, max_tokens, 2, 1 << 24, "make at most N new tokens a prompt"),
+    OPT_COUNT('n', "max-tokens", struct tune_args, max_tokens, 2, 1 << 24, "generate at most N tokens per prompt"),
     OPT_COUNT(0, "prompts", struct tune_args, prompts, 1, 1 << 30, "use the first N prompts; all if not given"),
     OPT_FLOAT(0, "curve-seconds", struct tune_args, seconds, 0, 600, "S", "measure the cost of forwards for S seconds"),
     OPT_GROUP("Other options"),

@@ -32,7 +32,7 @@ int convert_attach(const void *arguments, const struct console *console, struct 
     if (!rc && !args->files.count)
         rc = print_attached(&attached, err);
     for (int i = 0; !rc && args->files.count && i < attached.count; i++)
-        console_note(console, "%s: attached as %s", args->model, attached.draft[i]);
+        console_note(console, "%s: from now on -d auto can draft with %s", args->model, attached.draft[i]);
     attached_free(&attached);
     model_close(&model);
     return rc;

@@ -131,8 +131,8 @@ static bool find_snapshot(char out[PATH_MAX], const char *folder, const char *re
 static int set_not_downloaded(const struct repository *from, const char *given, bool named, const char *hub, struct err *err)
 {
     const char *revision = *from->revision ? " --revision " : "", *file = *from->file ? " " : "";
-    return err_set(err, ERR_INPUT, "%s: is %s the Hugging Face cache %s; `hf download %s/%s%s%s%s%s` downloads it, and the "
-                   "same command then finds it", given, named ? "not in" : "neither a file or folder here nor in", hub,
+    return err_set(err, ERR_INPUT, "%s: is %s the Hugging Face cache %s; download it with `hf download %s/%s%s%s%s%s`, then "
+                   "repeat this command", given, named ? "not in" : "neither a local file or folder nor in", hub,
                    from->organisation, from->name, file, from->file, revision, from->revision);
 }
 
@@ -161,7 +161,7 @@ int convert_source_find(struct convert_source *out, const char *given, struct er
     char hub[PATH_MAX], folder[PATH_MAX], below[3 * PART];
     bool named;
     if (snprintf(out->path, sizeof out->path, "%s", given) >= PATH_MAX)
-        return err_set(err, ERR_INPUT, "the name of the source is too long");
+        return err_set(err, ERR_INPUT, "the path of SOURCE is too long; give a shorter one");
     *out->name = '\0';
     if (strcmp(given, "-") == 0)
         return 0;
@@ -174,8 +174,8 @@ int convert_source_find(struct convert_source *out, const char *given, struct er
     }
     if (!read_repository(&from, given, &named))
         return !named && !strstr(given, "://") ? 0 :
-               err_set(err, ERR_INPUT, "%s: nothing is downloaded here; `curl -LO %s` downloads a file, and `hf download "
-                       "ORG/NAME` a repository of the Hugging Face hub", given, strstr(given, "://") ? given : "ADDRESS");
+               err_set(err, ERR_INPUT, "%s: moe-convert downloads nothing; use `curl -LO %s` for a file, or `hf download "
+                       "ORG/NAME` for a repository of the Hugging Face hub", given, strstr(given, "://") ? given : "ADDRESS");
     find_hub(hub);
     snprintf(below, sizeof below, "models--%s--%s", from.organisation, from.name);
     if (!*hub || !join(folder, hub, below) || !find_snapshot(out->path, folder, from.revision) ||

@@ -57,14 +57,14 @@ static int read_line(const struct chat *chat, struct reader *reader, struct text
         const char *newline = memchr(begin, '\n', bytes);
         const size_t take = newline ? (size_t)(newline - begin) : bytes;
         if (line->length + take > MESSAGE_BYTES)
-            return err_set(err, ERR_INPUT, "a message of more than %d bytes", MESSAGE_BYTES);
+            return err_set(err, ERR_INPUT, "the message has more than %d bytes; send a shorter one", MESSAGE_BYTES);
         if (text_put(line, begin, take, err))
             return -1;
         reader->begin += take + (newline != NULL);
         any = true;
         if (newline && line->length - start >= TERMINAL_BYTES)
-            return err_set(err, ERR_INPUT, "a line of %d bytes: a terminal drops what comes after them; break it into several "
-                           "lines that end with \\", TERMINAL_BYTES);
+            return err_set(err, ERR_INPUT, "the line has %d bytes, and the terminal drops the rest of longer lines; split the "
+                           "message into several lines, each but the last ending with \\", TERMINAL_BYTES);
         if (newline)
             return 1;
     }
@@ -95,12 +95,12 @@ static void note_end(const struct chat *chat, const struct decode_result *result
 {
     const int tokens = chat->prompt->tokens.n + result->tokens;
     if (result->finish == FINISH_ABORT)
-        console_note(chat->console, "the answer ends here; another Ctrl-C ends the conversation");
+        console_note(chat->console, "the answer was interrupted; another Ctrl-C ends the conversation");
     else if (result->finish == FINISH_LENGTH && tokens >= chat->positions)
-        console_note(chat->console, "the context of %d tokens is full: the answer is cut off, and no further message "
-                     "fits", chat->positions);
+        console_note(chat->console, "the context of %d tokens is full, so the answer is cut off; start a new conversation, or "
+                     "one with a larger -c", chat->positions);
     else if (result->finish == FINISH_LENGTH)
-        console_note(chat->console, "the answer is cut off at %d tokens (-n)", result->tokens);
+        console_note(chat->console, "the answer was cut off after %d tokens, the limit set with -n", result->tokens);
 }
 
 /* Handles Ctrl-C: keeps the part of the answer so far; before the answer began, withdraws the message. */
@@ -110,7 +110,7 @@ static int take_interrupt(const struct chat *chat, bool began, bool *ended)
         prompt_unask(chat->prompt);
     *ended = !signals_take(SIGINT);
     if (!began && !*ended)
-        console_note(chat->console, "the message was withdrawn before its answer began");
+        console_note(chat->console, "the message was interrupted before its answer began, and is not part of the conversation");
     return 0;
 }
 
@@ -133,7 +133,8 @@ static int answer_message(const struct chat *chat, const struct text *message, b
         err_clear(err);
         return take_interrupt(chat, false, ended);
     }
-    console_detail(chat->console, "turn %d: %d prompt tokens, %d of them kept; %d new tokens", prompt->turn + 1,
+    console_detail(chat->console, "turn %d: %d prompt tokens, %d of them already in the KV cache; %d new tokens",
+                   prompt->turn + 1,
                    prompt->tokens.n, result.kept, result.tokens);
     if (prompt_answered_by(prompt, result.text, result.text_bytes, err))
         return -1;
@@ -150,7 +151,8 @@ int chat_run(const struct chat *chat, bool *ended, struct err *err)
     struct text message = {0};
     int more;
     *ended = false;
-    console_note(chat->console, "a conversation: Ctrl-D ends it, Ctrl-C ends an answer; a line that ends with \\ continues");
+    console_note(chat->console, "type a message; Ctrl-D ends the conversation, Ctrl-C interrupts an answer, and \\ at the end "
+                 "of a line continues the message");
     while (!*ended && (more = read_message(chat, &reader, &message, err))) {
         int rc = more < 0 ? -1 : is_blank(&message) ? 0 : answer_message(chat, &message, ended, err);
         if (rc && err->code == ERR_SIGNAL) {

@@ -22,8 +22,8 @@ static int make_folder(struct text *out, const char *source, struct err *err)
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool named = cache && *cache == '/';            /* the specification ignores relative ones */
     if (!named && (!home || !*home))
-        return err_set(err, ERR_INPUT, "--convert: neither XDG_CACHE_HOME nor HOME names a folder to keep the model in; set "
-                       "one, or `moe-convert %s -o FILE`", source);
+        return err_set(err, ERR_INPUT, "--convert: neither XDG_CACHE_HOME nor HOME names a folder for the converted model; "
+                       "set one of them, or run `moe-convert %s -o FILE`", source);
     if (text_printf(out, err, "%s%s/moekit", named ? cache : home, named ? "" : "/.cache"))
         return -1;
     int fault = 0;
@@ -102,14 +102,15 @@ static int write_model(struct checkpoint *checkpoint, const char *path, const ch
     int rc = conversion_plan(&plan, checkpoint, &options, err) ||
              thread_pool_new(&pool, threads ? threads : thread_pool_cores(), err) ? -1 : 0;
     if (!rc) {
-        console_note(console, "%s: converting it to %s, which later runs reuse", checkpoint->path, path);
+        console_note(console, "%s: is being converted to %s; later runs reuse that file", checkpoint->path, path);
         console_progress(console, &bar, "bytes", 0);
         rc = conversion_write(&plan, path, pool, &bar, err);
         progress_end(&bar);
         const struct err first = *err;
         if (rc && first.code == ERR_IO) {
             err_clear(err);
-            err_set(err, ERR_IO, "%s; --convert keeps the model where XDG_CACHE_HOME says", first.text);
+            err_set(err, ERR_IO, "%s; --convert writes the model below XDG_CACHE_HOME, so set that to another folder",
+                    first.text);
         }
     }
     thread_pool_free(&pool);
@@ -119,8 +120,8 @@ static int write_model(struct checkpoint *checkpoint, const char *path, const ch
 
 static int refuse_source(const char *given, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "--convert: %s is not a folder, .safetensors, .gguf or pytorch_model.bin file; `moe-convert "
-                   "%s -o FILE` reads archives and pipes", given, given);
+    return err_set(err, ERR_INPUT, "--convert: %s is not a folder, .safetensors, .gguf or pytorch_model.bin file; convert "
+                   "archives and pipes with `moe-convert %s -o FILE`", given, given);
 }
 
 /* Refuses archives: each run would read an archive from front to back, only to check whether it has changed. */

@@ -80,7 +80,7 @@ static int find_policy(struct decoder_pool *pool, const char *policy, int *out, 
     if (pool->one_policy)
         return err_set(err, ERR_INPUT, "\"policy\": %s", pool->one_policy);
     if (pool->policies == POLICIES_MAX)
-        return err_set(err, ERR_INPUT, "\"policy\": more than %d policies in a run; decode the prompts in several runs",
+        return err_set(err, ERR_INPUT, "\"policy\": the prompts name more than %d policies; decode them in several runs",
                        POLICIES_MAX);
     if (mem_grow(&pool->settings, &pool->policy_room, pool->policies + 1, sizeof *pool->settings, err))
         return -1;

@@ -65,8 +65,8 @@ int decode_ranks_check_budget(const struct decode_ranks *ranks, const struct bud
     if (!decode_ranks_several(ranks) || !budget ||
         (budget->plan.ranking != PLAN_ORACLE && budget->plan.ranking != PLAN_PRINTED))
         return 0;
-    return err_set(err, ERR_INPUT, "--ranks: --rank oracle looks at the outputs of experts that other processes compute; rank "
-                   "by a rank stream, router or path");
+    return err_set(err, ERR_INPUT, "--ranks: --rank oracle needs the outputs of all experts, and each process computes only "
+                   "some; rank by a rank stream, router or path");
 }
 
 /* Properties that must be equal in all processes. */
@@ -106,17 +106,17 @@ int decode_ranks_compare(const struct decode_ranks *ranks, const struct session 
     }
     for (int i = 1; !rc && i < size; i++) {
         if (strcmp(all[i].version, all[0].version))
-            rc = refuse(ranks->ranks, i, "is moekit", all[i].version, all[0].version, "install one version on all machines",
+            rc = refuse(ranks->ranks, i, "runs moekit", all[i].version, all[0].version, "install one version on all machines",
                         err);
         else if (strcmp(all[i].index, all[0].index))
             rc = refuse(ranks->ranks, i, "has a model file whose index has the digest", all[i].index,
                         all[0].index, "copy one file to all machines", err);
         else if (strcmp(all[i].device, all[0].device))
             rc = refuse(ranks->ranks, i, "computes on", all[i].device, all[0].device,
-                        "give an instruction set that all have, as --isa avx2", err);
+                        "choose an instruction set that all machines have, such as --isa avx2", err);
         else if (all[i].texts != all[0].texts || memcmp(&all[i].settings, &all[0].settings, sizeof all[i].settings))
-            rc = err_set(err, ERR_INPUT, "--ranks: process %d of %d has other settings than process 0; start all processes "
-                         "with the same options", i, size);
+            rc = err_set(err, ERR_INPUT, "--ranks: the options of process %d of %d differ from those of process 0; start all "
+                         "processes with the same options", i, size);
     }
     mem_free(&all);
     mem_free(&cut);

@@ -21,7 +21,7 @@ int train_data_check(const struct train_data_options *options, const struct sess
         {"activations", target->activations > 0}, {"cache-experts", target->caching.experts}};
     for (size_t i = 0; stream && i < sizeof of_texts / sizeof *of_texts; i++)
         if (of_texts[i].given)
-            return err_set(err, ERR_INPUT, "--%s: is for texts, and %s is a feature stream, which has its states already",
+            return err_set(err, ERR_INPUT, "--%s: applies to files of texts, and %s is a feature stream; leave it out",
                            of_texts[i].name, strcmp(stream, "-") ? stream : "standard input");
     return examples_check_settings(&options->settings, err) ||
            caching_check_drafts(&target->caching, &options->settings.draft, false, err) ? -1 : 0;
@@ -42,7 +42,8 @@ static int count_words(struct train_data *data, int cut, struct err *err)
 static void note_unanswered(const struct train_data_setup *setup, const char *from, int64_t texts)
 {
     if (texts)
-        console_note(setup->console, "%s%s%lld text%s no answer within %d tokens; left out", from, from[0] ? ": " : "",
+        console_note(setup->console, "%s%s%lld text%s no answer within the first %d tokens; such texts are left out", from,
+                     from[0] ? ": " : "",
                      (long long)texts, texts == 1 ? " has" : "s have", setup->options->cut);
 }
 
@@ -152,7 +153,7 @@ static int add_texts(struct text_sink *sink, const struct train_data_setup *setu
     }
     if (ended) {
         err_clear(err);
-        rc = err_set(err, ERR_SIGNAL, "ended by %s before the first step", signals_name());
+        rc = err_set(err, ERR_SIGNAL, "ended by %s before the first training step; start again", signals_name());
     }
     if (!rc)
         note_unanswered(setup, "", examples_totals(examples)->left_out);
@@ -186,10 +187,10 @@ int train_data_open(struct train_data *out, const struct train_data_setup *setup
     if (stream ? open_streams(out, setup, stream, err) : open_texts(out, setup, err))
         return -1;
     if (!out->learnt.texts)
-        return err_set(err, ERR_INPUT, "%sno texts with answers to learn from",
-                       out->validation.texts ? "all are kept apart for validation; " : "");
+        return err_set(err, ERR_INPUT, "%sthere are no texts with answers to train on; give texts that have answers",
+                       out->validation.texts ? "--validation selects all texts with answers, so " : "");
     if (options->validation > 0 && !out->validation.texts)
-        return err_set(err, ERR_INPUT, "--validation %g: selects none of %lld texts; give a larger share",
+        return err_set(err, ERR_INPUT, "--validation %g: selects none of the %lld texts; give a larger share",
                        options->validation, (long long)out->learnt.texts);
     if (!setup->count)
         return 0;

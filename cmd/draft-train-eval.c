@@ -23,20 +23,20 @@ const struct opt eval_options[] = {
     OPT_GROUP("Evaluation"),
     OPT_COUNT('K', "draft-length", struct eval_args, length, 1, EVALUATION_LENGTH_MAX, "draft chains of N tokens"),
     OPT_STRING(0, "tree", struct eval_args, tree, "none|static:file=FILE|static:width=N,depth=N|dynamic:total=N,depth=N,topk=N",
-               "draft trees of this shape, too; " TREE_DEFAULT " if not given"),
+               "also draft trees of this shape; " TREE_DEFAULT " if not given"),
     OPT_STRING(0, "drafting", struct eval_args, drafting, "stop=P,parallel=0|1,contrast=0|1,scaled=0|1",
-               "draft with these settings of the drafter `head'"),
+               "use these settings of the drafter `head'"),
     OPT_COUNT('n', "max-tokens", struct eval_args, max_tokens, 1, 1 << 24,
               "generate an answer of up to N tokens for each prompt; the texts' own answers are ignored"),
-    OPT_FLAG(0, "decode", struct eval_args, decode, "decode those answers with the head, and count iterations"),
+    OPT_FLAG(0, "decode", struct eval_args, decode, "also decode the answers with the head, and count iterations"),
     OPT_FLAG(0, "validation", struct eval_args, validation, "use only the validation texts of a feature stream"),
     OPT_GROUP("Training"),
     OPT_COUNT(0, "cut", struct eval_args, cut, 2, 1 << 20, "use only the first N tokens of a text"),
     SESSION_PROMPT_OPTIONS(struct eval_args, prompts),
     OPT_GROUP("Evaluation"),
-    OPT_FLAG(0, "text", struct eval_args, text, "write a table, as on a terminal"),
+    OPT_FLAG(0, "text", struct eval_args, text, "write a table; the default on a terminal"),
     OPT_FLAG(0, "json", struct eval_args, json, "write JSON lines"),
-    OPT_FLAG(0, "csv", struct eval_args, csv, "write CSV, a line a position"),
+    OPT_FLAG(0, "csv", struct eval_args, csv, "write CSV, one line per position"),
     OPT_OUTPUT('o', "output", struct eval_args, output, "write to FILE, not standard output"),
     OPT_END };
 
@@ -178,9 +178,11 @@ static int count_all(struct eval *e, struct err *err)
         return -1;
     progress_end(&e->bar);
     if (e->without_answer)
-        console_note(e->console, "%lld text%s no answer within %d tokens; left out", (long long)e->without_answer,
+        console_note(e->console, "%lld text%s no answer within the first %d tokens; such texts are left out",
+                     (long long)e->without_answer,
                      e->without_answer == 1 ? " has" : "s have", evaluation_limit(e->evaluation));
-    return e->counts.texts ? 0 : err_set(err, ERR_INPUT, "no texts with answers to evaluate on");
+    return e->counts.texts ? 0 : err_set(err, ERR_INPUT, "there are no texts with answers to evaluate on; give texts that "
+                                         "have answers");
 }
 
 /* ---- output ---- */
@@ -279,15 +281,16 @@ static int check_args(struct eval *e, struct err *err)
     const struct eval_args *a = e->args;
     const bool screen = !a->output && isatty(STDOUT_FILENO);
     if (!a->session.model)
-        return err_set(err, ERR_INPUT, "name the model, with -m");
+        return err_set(err, ERR_INPUT, "no model is given; name the target model with -m FILE");
     e->form = a->json ? FORM_JSON : a->csv ? FORM_CSV : a->text || screen ? FORM_TEXT : FORM_STREAM;
     if (inputs_find_stream(&a->inputs, &a->prompts.texts, &e->stream, err))
         return -1;
     if (e->stream && a->max_tokens)
-        return err_set(err, ERR_INPUT, "-n: %s is a feature stream, whose texts have their answers; moe-profile features -n "
-                       "makes one of the model's own", e->stream);
+        return err_set(err, ERR_INPUT, "-n: %s is a feature stream, which already contains answers; leave -n out, or make a "
+                       "stream of the model's own answers with moe-profile features -n", e->stream);
     return a->validation && !e->stream
-        ? err_set(err, ERR_INPUT, "--validation: only feature streams have validation texts; leave it out") : 0;
+        ? err_set(err, ERR_INPUT, "--validation: only feature streams mark validation texts, and the inputs are texts; leave "
+                  "it out") : 0;
 }
 
 static int open_evaluation(struct eval *e, struct err *err)

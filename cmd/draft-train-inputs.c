@@ -42,6 +42,7 @@ int inputs_find_stream(const struct strings *inputs, const struct strings *promp
             *path = input;
     }
     return !*path || !other ? 0
-         : err_set(err, ERR_INPUT, "%s is a feature stream, and cannot be combined with %s; several streams must all be files",
+         : err_set(err, ERR_INPUT, "%s is a feature stream and cannot be combined with %s; give feature streams alone, each "
+                   "as a file",
                    *path, other);
 }

@@ -52,7 +52,7 @@ int job_ranks_threads(struct session_options *options, const struct ranks *ranks
 {
     const int sharing = ranks_sharing_processors(ranks), cores = thread_pool_cores();
     if (sharing > 1 && options->pin)
-        return err_set(err, ERR_INPUT, "--pin: %d processes may run on the same processors; let mpirun give each its own, with "
+        return err_set(err, ERR_INPUT, "--pin: %d processes share the same processors; give each its own with mpirun "
                        "--bind-to core --map-by slot:PE=N", sharing);
     if (!options->threads)
         options->threads = cores > sharing ? cores / sharing : 1;
@@ -67,7 +67,8 @@ int job_ranks_check(const struct ranks *ranks, const struct strings *inputs, boo
         const char *path = inputs->count ? inputs->items[i] : "-";
         struct stat status;
         if (!strcmp(path, "-") || (!stat(path, &status) && !S_ISREG(status.st_mode)))
-            return err_set(err, ERR_INPUT, "%s: several processes cannot read one pipe; write what it gives into a file",
+            return err_set(err, ERR_INPUT, "%s: several processes cannot read one pipe; write its contents to a file and name "
+                           "that",
                            strcmp(path, "-") ? path : "standard input");
     }
     return 0;

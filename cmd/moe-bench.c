@@ -55,12 +55,13 @@ static const struct opt run_options[] = {
     CACHING_OPTIONS(struct run_args, session.caching),
     CACHING_OPTION_HOT_SET(struct run_args, session.caching),
     SUITE_OPTIONS(struct run_args, made),
-    OPT_FLAG(0, "print-suite", struct run_args, print_suite, "print the suite that these options make, and run nothing"),
+    OPT_FLAG(0, "print-suite", struct run_args, print_suite, "print the suite that these options define, and run nothing"),
     OPT_GROUP("Options of run and identity"),
-    OPT_STRING(0, "shard", struct run_args, shard, "I/N", "use only part I of N of the prompts; other jobs use the others"),
+    OPT_STRING(0, "shard", struct run_args, shard, "I/N", "use only part I of N parts of the prompts, so that N jobs can "
+               "share them"),
     OPT_RESUMED(0, "resume", struct run_args, resume,
-                "reuse finished samples from the bench stream FILE of a run that did not end, and run the rest"),
-    OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, which is not kept"),
+                "continue the interrupted run of the bench stream FILE: reuse its finished samples, and run the others"),
+    OPT_FLAG(0, "text", struct run_args, text, "write the report instead of the stream"),
     OPT_FLAG(0, "force", struct run_args, force, "accept a rank stream of a model with another tokenizer or vocabulary"),
     OPT_GROUP("Other options"),
     OPT_OUTPUT_KEPT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
@@ -88,18 +89,21 @@ static const struct opt report_options[] = {
     OPT_FLAG(0, "json", struct report_args, json, "write JSON lines with all figures"),
     OPT_FLAG(0, "csv", struct report_args, csv, "write CSV with all figures"),
     OPT_FLAG(0, "svg", struct report_args, svg, "write a page of figures as SVG"),
-    OPT_FLAG(0, "html", struct report_args, html, "write a page of figures and tables as HTML, which needs nothing else"),
-    OPT_STRINGS(0, "task", struct report_args, tasks, "PATTERN", "show only tasks that fit; may be given several times"),
+    OPT_FLAG(0, "html", struct report_args, html, "write a self-contained HTML page of figures and tables"),
+    OPT_STRINGS(0, "task", struct report_args, tasks, "PATTERN", "show only tasks whose names match the pattern; may be given "
+                "several times"),
     OPT_STRINGS(0, "setting", struct report_args, settings, "PATTERN",
-                "show only settings that fit; may be given several times"),
+                "show only settings whose names match the pattern; may be given several times"),
     OPT_STRING(0, "sort", struct report_args, sort, "COLUMN",
-               "show the settings of a task by this column of --csv, the largest first, with a - before it the smallest"),
+               "sort the settings of each task by this column of --csv, largest first; -COLUMN sorts smallest first"),
     OPT_FLOAT(0, "max-ttft", struct report_args, max_ttft, 1e-3, 1e9, "MS",
-              "count texts whose first token came within MS milliseconds (goodput)"),
-    OPT_FLOAT(0, "max-tpot", struct report_args, max_tpot, 1e-3, 1e9, "MS", "count texts with at most MS milliseconds a token"),
-    OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure in place of the report, in any form"),
-    OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: charge iterations their time or their bytes"),
-    OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "of --figure utility: average over N iterations"),
+              "goodput: count texts whose first token arrived within MS milliseconds"),
+    OPT_FLOAT(0, "max-tpot", struct report_args, max_tpot, 1e-3, 1e9, "MS", "goodput: count texts that took at most MS "
+              "milliseconds per token"),
+    OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure instead of the report, in any format"),
+    OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "figures: use measured time or bytes as the cost of an "
+               "iteration"),
+    OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "--figure utility: average over N iterations"),
     OPT_OUTPUT('o', "output", struct report_args, output, "write to FILE, not standard output"),
     OPT_END };
 
@@ -177,7 +181,8 @@ static int put_training(struct text *out, const struct report_args *args, enum r
 {
     struct figure figure = {0};
     if (args->figure)
-        return err_set(err, ERR_INPUT, "--figure: train streams have no such figure; --svg draws all curves");
+        return err_set(err, ERR_INPUT, "--figure: the figures of train streams cannot be chosen; use --svg, which draws all "
+                       "curves");
     if (args->tasks.count || args->settings.count || args->sort)
         return err_set(err, ERR_INPUT, "--task, --setting and --sort: have no effect on train streams; leave them out");
     int rc = training_report(&figure, trainings, err) ||
@@ -365,7 +370,8 @@ static int open_suite(struct suite **out, const struct run_args *args, const str
         return err_set(err, ERR_INPUT, "--%s: a suite has its own settings; to make settings from options, name the "
                        "model: -m FILE", given);
     if (args->print_suite)
-        return err_set(err, ERR_INPUT, "--print-suite: prints what options make, and %s is a suite already",
+        return err_set(err, ERR_INPUT, "--print-suite: prints the suite that options define, but %s is a suite already; leave "
+                       "it out",
                        args->files.items[0]);
     if (args->files.count > 1)
         return err_set(err, ERR_INPUT, "'%s' is a second suite; give one suite, or for files of prompts name the "
@@ -386,7 +392,8 @@ static int check_force(const struct suite *suite, bool force, struct err *err)
 {
     for (int i = 0; i < suite->setting_count; i++)
         force = force && !suite->settings[i].settings.rank;
-    return force ? err_set(err, ERR_INPUT, "--force: no setting has a ranking to use; leave it out, or add \"rank\"") : 0;
+    return force ? err_set(err, ERR_INPUT, "--force: applies to rankings, and no setting has one; leave it out, or add "
+                           "\"rank\"") : 0;
 }
 
 /* Diagnoses a missing suite: no operands at all, or --resume has consumed the name of the suite. */
@@ -397,7 +404,7 @@ static int check_files(const struct run_args *args, struct err *err)
     if (args->files.count)
         return 0;
     if (args->resume && text_ends(args->resume, ".json"))
-        return err_set(err, ERR_INPUT, "--resume %s: needs the stream to continue, then the suite: --resume %s %s",
+        return err_set(err, ERR_INPUT, "--resume %s: expected the stream to continue, and after it the suite: --resume %s %s",
                        args->resume, strcmp(args->output, "-") ? args->output : "STREAM", args->resume);
     return err_set(err, ERR_INPUT, args->made.models.count ? "no prompts; name a file of prompts after the options"
                    : "no suite; name one, SUITE.json, or a model and prompts: moe-bench run -m MODEL.moe PROMPTS.jsonl");
@@ -440,7 +447,7 @@ static const struct opt identity_options[] = {
     SESSION_MACHINE_OPTIONS(struct identity_args, session),
     CACHING_OPTIONS(struct identity_args, session.caching),
     OPT_FLAG(0, "json", struct identity_args, json, "write JSON lines with every prompt that differs"),
-    OPT_FLAG(0, "strict", struct identity_args, strict, "include settings that may differ in the verdict"),
+    OPT_FLAG(0, "strict", struct identity_args, strict, "let settings whose texts may differ affect the verdict, too"),
     OPT_OUTPUT('o', "output", struct identity_args, output, "write to FILE, not standard output"),
     OPT_FLAG(0, "force", struct identity_args, force, "accept a rank stream of a model with another tokenizer or vocabulary"),
     OPT_END };
@@ -484,9 +491,11 @@ static const struct opt roofline_options[] = {
     OPT_DEVICE(struct roofline_args, device),
     OPT_THREADS(struct roofline_args, threads),
     OPT_ISA(struct roofline_args, isa),
-    OPT_STRING(0, "file", struct roofline_args, file, "FILE", "read FILE, mapped as a model is, in place of memory"),
-    OPT_SIZE(0, "size", struct roofline_args, size, 1 << 20, (double)((uint64_t)1 << 40), "read SIZE bytes over and over"),
-    OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S", "measure for S seconds with all threads, and with one"),
+    OPT_STRING(0, "file", struct roofline_args, file, "FILE", "read FILE through a memory map, like a model, instead of "
+               "memory"),
+    OPT_SIZE(0, "size", struct roofline_args, size, 1 << 20, (double)((uint64_t)1 << 40), "read SIZE bytes repeatedly"),
+    OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S", "measure for S seconds with all threads, and as long "
+              "with one"),
     OPT_FLAG(0, "json", struct roofline_args, json, "write a JSON line"),
     OPT_END };
 
@@ -517,14 +526,14 @@ struct machine_args {
 
 static const struct opt machine_options[] = {
     OPT_FLOAT(0, "seconds", struct machine_args, seconds, 0, 600, "S",
-              "measure how fast memory is read for S seconds with all threads, and with one; 0: do not"),
+              "measure the read bandwidth of memory for S seconds with all threads, and as long with one; 0 skips this"),
     OPT_FLAG(0, "products", struct machine_args, products,
-             "measure products with each format, too, as long each; with --json, a description for plan"),
+             "also measure matrix products in each weight format, S seconds each; --json then writes a description for plan"),
     OPT_SIZE(0, "size", struct machine_args, size, 1 << 20, (double)((uint64_t)1 << 40),
-             "read SIZE bytes over and over; products have experts of a quarter in all"),
-    OPT_INPUT(0, "disk", struct machine_args, disk, "measure how fast FILE is read past the page cache, too"),
+             "read SIZE bytes repeatedly; matrix products use experts of SIZE/4 bytes in all"),
+    OPT_INPUT(0, "disk", struct machine_args, disk, "also measure how fast FILE is read without the page cache"),
     OPT_CHOICE(0, "ranks", struct machine_args, ranks, ranks_words,
-               "measure the network between the processes that mpirun started, too"),
+               "also measure the network between the processes that mpirun started"),
     OPT_FLAG(0, "json", struct machine_args, json, "write a JSON line"),
     OPT_END };
 
@@ -542,7 +551,7 @@ static int measure_network(const struct machine_args *args, struct transfer_spee
         return -1;
     *writes = ranks_rank(ranks) == 0;
     int rc = ranks_size(ranks) > 1 ? network_measure(out, ranks, args->seconds, err)
-           : args->ranks == RANKS_MPI ? err_set(err, ERR_INPUT, "--ranks: a network is measured between several processes; "
+           : args->ranks == RANKS_MPI ? err_set(err, ERR_INPUT, "--ranks: measuring a network takes at least two processes; "
                                                 "start them with mpirun -n 2") : 0;
     if (rc)
         job_ranks_leave(ranks, console, err);
@@ -564,7 +573,7 @@ static int machine(const void *arguments, const struct console *console, struct 
     for (int f = 0; f < FORMAT_COUNT; f++)
         what.format[f] = true;
     if (args->products && !shown)
-        return err_set(err, ERR_INPUT, "--products: needs time to measure; give --seconds more than 0");
+        return err_set(err, ERR_INPUT, "--products: --seconds 0 leaves no time to measure; give more");
     if (measure_network(args, &network, &writes, console, err))
         return -1;
     if (!writes)

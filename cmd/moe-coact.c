@@ -37,12 +37,12 @@ static const char *const coverage_orders[] = { "frequency", "mass", "coverage", 
 
 #define ROUTES_OPTIONS \
     OPT_CHOICE(0, "phase", struct coact_args, setup.phases, route_phase_words, \
-               "count these tokens: of the prompt, decoded, both; or verify: all nodes of drafts, rejected ones, too"), \
-    OPT_FLAG(0, "text", struct coact_args, text, "write a table, as on a terminal"), \
+               "count prompt tokens, decoded tokens or both (all); verify: all verified nodes of drafts, also rejected ones"), \
+    OPT_FLAG(0, "text", struct coact_args, text, "write a table; the default on a terminal"), \
     OPT_FLAG(0, "json", struct coact_args, json, "write JSON lines"), \
     OPT_FLAG(0, "csv", struct coact_args, csv, "write CSV")
 
-#define LAYER_OPTION OPT_COUNT('l', "layer", struct coact_args, setup.layer, 0, 65535, "only layer N; all if not given")
+#define LAYER_OPTION OPT_COUNT('l', "layer", struct coact_args, setup.layer, 0, 65535, "show only layer N; all if not given")
 
 #define COMMON_OPTIONS(args, forced) \
     OPT_OUTPUT('o', "output", args, output, "write to FILE, not standard output"), \
@@ -54,50 +54,50 @@ static const char *const coverage_orders[] = { "frequency", "mass", "coverage", 
 
 static const struct opt rank_options[] = {
     OPT_CHOICE('b', "by", struct coact_args, setup.method, ranking_methods,
-               "order experts by selections, by routing mass, by tokens or by pairs of experts served in full"),
-    OPT_STRING('B', "budget", struct coact_args, setup.budget, "B,...", "recommend B experts a layer"),
+               "order experts by selections, by routing mass, or by tokens or pairs whose experts are all kept"),
+    OPT_STRING('B', "budget", struct coact_args, setup.budget, "B,...", "recommend B experts per layer"),
     OPT_FLOAT(0, "keep", struct coact_args, setup.keep, 0, 1, "SHARE",
-              "recommend as few experts a layer as keep SHARE of its score"),
+              "recommend the fewest experts per layer that keep SHARE of its score"),
     OPT_COUNT(0, "total", struct coact_args, setup.total, 1, 1 << 30,
-              "recommend budgets that sum to N over the layers, where they keep most of the scores"),
+              "recommend N experts over all layers, distributed so that they keep most of the scores"),
     ROUTES_OPTIONS, ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt coverage_options[] = {
     OPT_CHOICE('b', "by", struct coact_args, setup.method, coverage_orders,
-               "keep experts in this order, as of rank-experts; router: those that each forward's own router ranks first"),
+               "keep experts in this order (see rank-experts); router: in the order of each forward's own router"),
     OPT_INPUT(0, "rank", struct coact_args, setup.rank,
-              "keep experts in the order of the rank stream FILE, not in these routes' own"),
+              "keep experts in the order of the rank stream FILE, not in the order computed from these routes"),
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt union_options[] = {
     OPT_FLAG(0, "trees", struct coact_args, trees,
-             "measure verified drafts as a whole, rejected nodes included; takes decode streams, too"),
+             "measure whole verified drafts, with rejected nodes; also reads decode streams"),
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt locality_options[] = {
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt matrix_options[] = {
-    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write a heat map a layer as SVG"), ANALYSIS_OPTIONS, OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write a heat map per layer as SVG"), ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt stats_options[] = { LAYER_OPTION, ROUTES_OPTIONS, ANALYSIS_OPTIONS, OPT_END };
 
 #define DRAFT_LENGTH_OPTION \
     OPT_COUNT('K', "draft-length", struct coact_args, setup.draft_length, 1, WINDOWS_MAX - 1, \
-              "look at drafts of up to N tokens, which verifications have besides the text's last one")
+              "consider drafts of up to N tokens per verification")
 
 static const struct opt reuse_options[] = {
     DRAFT_LENGTH_OPTION,
     OPT_FLOAT(0, "acceptance", struct coact_args, setup.acceptance, 0, 1, "SHARE",
               "probability that a drafted token is accepted"),
     OPT_FLOAT(0, "draft-cost", struct coact_args, setup.draft_cost, 0, 1e6, "C",
-              "assume that a drafted token takes C times as long as a forward of one token"),
+              "assume that drafting a token costs C times a forward of one token"),
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), ANALYSIS_OPTIONS, OPT_END };
 
 static const struct opt signal_options[] = {
     DRAFT_LENGTH_OPTION,
     OPT_FLOAT(0, "threshold", struct coact_args, setup.threshold, 0, WINDOWS_MAX, "F",
-              "call an expert hot that F tokens of a verification want"),
+              "count an expert as hot if at least F tokens of a verification use it"),
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write heat maps of experts and verifications as SVG"),
     ANALYSIS_OPTIONS, OPT_END };
 
@@ -120,7 +120,8 @@ static int choose_form(const struct coact_args *args, enum form *form, struct er
     if (*form == FORM_STREAM && (args->text || screen))
         *form = FORM_TEXT;
     if (*form == FORM_STREAM && args->setup.layer >= 0)
-        return err_set(err, ERR_INPUT, "--layer: the output stream always has all layers; add --text, --json or --csv");
+        return err_set(err, ERR_INPUT, "--layer: a stream always contains all layers; choose another output with --text, "
+                       "--json or --csv");
     return 0;
 }
 
@@ -198,7 +199,8 @@ static int analyse(struct analysis **out, const struct coact_args *args, const s
     int rc = analysis_read(out, class, &setup, &input, header, &note, err);
     progress_end(&bar);
     if (!rc && setup.layer >= header->model.moe_layers)
-        rc = err_set(err, ERR_INPUT, "--layer %d: the model has %d layers with experts, numbered from 0", setup.layer,
+        rc = err_set(err, ERR_INPUT, "--layer %d: no such layer; the model has %d layers with experts, numbered from 0",
+                     setup.layer,
                      header->model.moe_layers);
     if (!rc) {
         console_progress(console, &bar, "experts", (uint64_t)header->model.experts);

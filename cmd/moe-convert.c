@@ -42,10 +42,12 @@ struct build_args {
 
 static const struct opt build_options[] = {
     OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats,
-               "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
+               "store matrices in this format; fp8, q8 and q4 do not apply to embedding and router, and vectors are always "
+               "f32"),
     OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats,
-               "store the routed experts in this format; as --dtype says if not given"),
-    OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
+               "store the routed experts in this format; that of --dtype if not given"),
+    OPT_STRING(0, "name", struct build_args, name, "NAME", "give the model this name; the name of its folder or file if not "
+               "given"),
     OPT_FLAG(0, "list-families", struct build_args, list_families, "print the supported families as a table, and nothing else"),
     WRITE_OPTIONS(struct build_args), OPT_END };
 static const struct operand build_operands[] = { OPERAND_MAYBE("SOURCE", struct build_args, source), OPERAND_END };
@@ -70,7 +72,7 @@ static int check_ending(const char *output, struct err *err)
     static const char *const others[] = {".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".json", ".jsonl", ".moes"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (text_ends(output, others[i]))
-            return err_set(err, ERR_INPUT, "-o %s: the output is a model file, not a %s file; name it %.*s.moe", output,
+            return err_set(err, ERR_INPUT, "-o %s: moe-convert writes a model file, not a %s file; name it %.*s.moe", output,
                            others[i], (int)(strlen(output) - strlen(others[i])), output);
     return 0;
 }
@@ -78,16 +80,18 @@ static int check_ending(const char *output, struct err *err)
 static int check_output(const char *output, const char *name, bool dry_run, struct err *err)
 {
     if (name && !*name)
-        return err_set(err, ERR_INPUT, "--name: is empty; leave it out for the usual name");
+        return err_set(err, ERR_INPUT, "--name: the name is empty; give one, or leave --name out for the default");
     if (dry_run)
         return 0;
     if (!output)
-        return err_set(err, ERR_INPUT, "no -o FILE; name the model file to write");
+        return err_set(err, ERR_INPUT, "no output is given; name the model file to write with -o FILE");
     if (strcmp(output, "-") == 0)
-        return err_set(err, ERR_INPUT, "-o -: a model file is mapped, not streamed; name a file");
+        return err_set(err, ERR_INPUT, "-o -: a model file cannot be written to standard output, because it must be mapped; "
+                       "name a file");
     struct stat status;             /* checked before any temporary file is written beside the output */
     if (stat(output, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-        return err_set(err, ERR_INPUT, "-o %s: is a device or pipe, which cannot be mapped; name a file on disk", output);
+        return err_set(err, ERR_INPUT, "-o %s: is a device or pipe, and a model file must be mapped; name a file on disk",
+                       output);
     return access(output, F_OK) ? check_ending(output, err) : 0;       /* an existing file may be the source; a later check
                                                                         * reports that more precisely */
 }
@@ -134,11 +138,11 @@ static struct format_choice choose(int choice)
 static void note_changed(const struct conversion *plan, const struct console *console)
 {
     if (plan->widened)
-        console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are not a whole "
-                     "blocks, or codes that no format here holds; --dtype bf16 halves them, q8 and q4 keep them small",
+        console_note(console, "%zu tensors are stored as f32, the first is %s: their parts differ in dtype, or no format can "
+                     "keep their rows or codes; --dtype bf16, q8 or q4 stores them in fewer bytes",
                      plan->widened, plan->widened_first);
     if (plan->skipped)
-        console_note(console, "%zu tensor%s from %s on %s left out: %s", plan->skipped,
+        console_note(console, "%zu tensor%s (the first: %s) %s left out: %s", plan->skipped,
                      numeral_plural((int64_t)plan->skipped), plan->first_skipped, plan->skipped == 1 ? "is" : "are",
                      plan->naming->left_out ? plan->naming->left_out : "only the text model is converted");
 }
@@ -213,7 +217,7 @@ static int build(const void *arguments, const struct console *console, struct er
         goto done;
     note_changed(&plan, console);
     if (!plan.facts.tokenizer_json.length)
-        console_note(console, "no tokenizer.json, tokenizer.model or tiktoken.model was found: the model reads and writes "
+        console_note(console, "no tokenizer.json, tokenizer.model or tiktoken.model was found, so the model reads and writes "
                      "token ids only");
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
 done:
@@ -234,20 +238,23 @@ static const char *const head_kinds[] = {
 static const char *const layer_id_choices[] = {"auto", "output", "input", NULL};       /* enum layer_ids */
 
 static const struct opt head_options[] = {
-    OPT_INPUT(0, "target", struct head_args, target, "the model file that the head is for"),
-    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "the kind of draft head; auto recognises it by its tensors"),
+    OPT_INPUT(0, "target", struct head_args, target, "name the model file that the head drafts for"),
+    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "convert as this kind of draft head; auto recognises the kind "
+               "by its tensors"),
     OPT_COUNT(0, "exit-layer", struct head_args, exit_layer, 1, LAYERS_MAX,
-              "kangaroo: it reads the state after N layers; as its config.json says if not given"),
+              "kangaroo: read the state after N layers; the number in its config.json if not given"),
     OPT_CHOICE(0, "layer-ids", struct head_args, layer_ids, layer_id_choices,
-               "eagle3: the layer ids of config.json are of states after (output) or before (input) a layer; under auto input "
-               "for vLLM speculators, else output"),
+               "eagle3: read the layer ids of config.json as states after (output) or before (input) a layer; auto: input for "
+               "vLLM speculators, else output"),
     OPT_CHOICE(0, "dtype", struct head_args, dtype, kept_formats,
-               "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
-    OPT_STRING(0, "name", struct head_args, name, "NAME", "call the head so; like its folder or file if not given"),
+               "store matrices in this format; fp8, q8 and q4 do not apply to embedding and router, and vectors are always "
+               "f32"),
+    OPT_STRING(0, "name", struct head_args, name, "NAME", "give the head this name; the name of its folder or file if not "
+               "given"),
     OPT_CHOICE(0, "export", struct head_args, program, head_program_words,
-               "write the head file SOURCE into a new folder, as this program has its heads"),
+               "export the head file SOURCE to a new folder, in the format of this program"),
     OPT_FLAG(0, "safetensors", struct head_args, safetensors,
-             "with --export: write weights as safetensors, also where the program's own loader opens a pickle"),
+             "--export: write weights as safetensors, even if the program's own loader expects a pickle"),
     OPT_OUTPUT('o', "output", struct head_args, output, "write the head to FILE"),
     OPT_FLAG(0, "dry-run", struct head_args, dry_run, "print what would be written, and write nothing"),
     OPT_THREADS(struct head_args, threads), OPT_END };
@@ -263,7 +270,8 @@ static int check_export(const struct head_args *args, struct err *err)
     if (other)
         return err_set(err, ERR_INPUT, "--%s: has no effect with --export, which writes the head unchanged; leave it out",
                        other);
-    return args->output || args->dry_run ? 0 : err_set(err, ERR_INPUT, "no -o FOLDER; name the folder to write");
+    return args->output || args->dry_run ? 0 : err_set(err, ERR_INPUT, "no output is given; name the folder to write with -o "
+                                                       "FOLDER");
 }
 
 static int print_export(const struct head_export *export, struct err *err)
@@ -297,10 +305,10 @@ static int export_head(const struct head_args *args, const struct console *conso
 static int check_kind(const struct head_args *args, enum head_kind kind, struct err *err)
 {
     if (args->exit_layer && kind != HEAD_KANGAROO)
-        return err_set(err, ERR_INPUT, "--exit-layer: applies to kangaroo heads, and this is a %s head; leave it out",
+        return err_set(err, ERR_INPUT, "--exit-layer: applies to kangaroo heads only, and this is a %s head; leave it out",
                        head_kind_name(kind));
     if (args->layer_ids && kind != HEAD_EAGLE3)
-        return err_set(err, ERR_INPUT, "--layer-ids: applies to eagle3 heads, and this is a %s head; leave it out",
+        return err_set(err, ERR_INPUT, "--layer-ids: applies to eagle3 heads only, and this is a %s head; leave it out",
                        head_kind_name(kind));
     return 0;
 }
@@ -319,7 +327,7 @@ static int head(const void *arguments, const struct console *console, struct err
     if (args->program)
         return export_head(args, console, err);
     if (!args->target)
-        return err_set(err, ERR_INPUT, "no --target FILE; name the model file that the head is for");
+        return err_set(err, ERR_INPUT, "no target is given; name the model file that the head drafts for with --target FILE");
     if (check_output(args->output, args->name, args->dry_run, err) || model_open(&target, args->target, err) ||
         open_source(&checkpoint, args->source, args->dry_run ? NULL : args->output, &options.name, console, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
@@ -329,7 +337,7 @@ static int head(const void *arguments, const struct console *console, struct err
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
     if (!rc)
         console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind),
-                     notes.length ? notes.data : "shares no tensors with its target");
+                     notes.length ? notes.data : "all tensors are the head's own; it shares none with its target");
 done:
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
@@ -353,15 +361,17 @@ static const struct opt synthetic_options[] = {
     OPT_STRING_OF(0, "like", struct synthetic_args, like, "NAME|FILE", known_shape_at,
                   "use the shape of a known model, or of a config.json"),
     OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
-              "make N layers; as many as the model has if not given"),
+              "make N layers; as many as the shape has if not given"),
     OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats,
-               "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
+               "store matrices in this format; fp8, q8 and q4 do not apply to embedding and router, and vectors are always "
+               "f32"),
     OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
-               "store the routed experts in this format; as --dtype says if not given"),
+               "store the routed experts in this format; that of --dtype if not given"),
     OPT_CHOICE(0, "head", struct synthetic_args, head, synthetic_heads,
-               "make a draft head of this kind for --target; --like is then its config.json, its usual shape if not given"),
-    OPT_INPUT(0, "target", struct synthetic_args, target, "the model file that the head is for"),
-    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "name of the model; the shape's if not given"),
+               "make a draft head of this kind for --target; --like then names its config.json, and its usual shape is used "
+               "if not given"),
+    OPT_INPUT(0, "target", struct synthetic_args, target, "name the model file that the head drafts for"),
+    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "give the model this name; that of the shape if not given"),
     OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
 static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
 
@@ -373,7 +383,7 @@ static int read_invented(const struct synthetic_args *args, struct head_reading 
     json_t *config = NULL;
     int rc = -1;
     if (!args->head && !args->like)
-        return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
+        return err_set(err, ERR_INPUT, "no shape is given; name one with --like NAME (`moe-convert list` lists them)");
     if (!args->head) {
         int read = known_shape_read(args->like, "--like", args->layers, &text, &out->shape, err);
         text_free(&text);
@@ -462,9 +472,9 @@ static const struct opt inflate_options[] = {
     OPT_COUNT(0, "dense-ffn", struct inflate_args, dense_ffn, 1, WIDTH_MAX,
               "pad the layers of a model without experts with zeros to an inner width of N"),
     OPT_STRING(0, "step", struct inflate_args, share, "SHARE",
-               "pad so that a token reads SHARE of the bytes that one of --of does, such as 3%; of a draft head --of is its "
-               "target, whose output head is counted where the head uses it"),
-    OPT_INPUT(0, "of", struct inflate_args, of, "compare with the model FILE, for --step"),
+               "pad so that a token reads SHARE, such as 3%, of the bytes that a token of model --of reads; for a draft head, "
+               "--of is its target"),
+    OPT_INPUT(0, "of", struct inflate_args, of, "--step: compare with the model FILE"),
     WRITE_OPTIONS(struct inflate_args), OPT_END };
 static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct inflate_args, model), OPERAND_END };
 
@@ -479,11 +489,12 @@ static int choose_width(const struct inflate_args *args, const struct model *mod
     if (!args->expert_ffn + !args->dense_ffn + !args->share != 2)
         return err_set(err, ERR_INPUT, args->expert_ffn || args->dense_ffn || args->share
                        ? "--expert-ffn, --dense-ffn and --step each set the width; give one of them"
-                       : "no --expert-ffn N, --dense-ffn N or --step SHARE; say how wide the experts or layers shall be");
+                       : "no width is given; set the inner width of experts with --expert-ffn N, that of dense layers with "
+                       "--dense-ffn N, or either with --step SHARE");
     if (args->expert_ffn && !experts)
-        return err_set(err, ERR_INPUT, "%s: has no experts to inflate; --dense-ffn pads its layers", args->model);
+        return err_set(err, ERR_INPUT, "%s: has no experts to inflate; inflate its dense layers with --dense-ffn", args->model);
     if (args->dense_ffn && experts)
-        return err_set(err, ERR_INPUT, "%s: has experts; --expert-ffn pads them", args->model);
+        return err_set(err, ERR_INPUT, "%s: has experts, and only those can be inflated; use --expert-ffn", args->model);
     *inner = args->expert_ffn + args->dense_ffn;
     if (!args->share)
         return 0;
@@ -536,10 +547,10 @@ struct requant_args {
 
 static const struct opt requant_options[] = {
     OPT_CHOICE(0, "dtype", struct requant_args, dtype, kept_formats,
-               "store matrices in this format; fp8, q8 and q4 keep embedding and router as they are"),
+               "store matrices in this format; fp8, q8 and q4 leave embedding and router as they are"),
     OPT_CHOICE(0, "expert-dtype", struct requant_args, expert_dtype, kept_formats,
                "store the routed experts in this format; that of --dtype if not given"),
-    OPT_STRING(0, "name", struct requant_args, name, "NAME", "give the model this name; its own if not given"),
+    OPT_STRING(0, "name", struct requant_args, name, "NAME", "give the model this name; its present name if not given"),
     WRITE_OPTIONS(struct requant_args), OPT_END };
 static const struct operand requant_operands[] = { OPERAND_ONE("MODEL", struct requant_args, model), OPERAND_END };
 static const struct requant_args requant_defaults = { .expert_dtype = NOT_GIVEN };
@@ -565,8 +576,8 @@ static int requant(const void *arguments, const struct console *console, struct 
     if (check_output(args->output, args->name, args->dry_run, err))
         return -1;
     if (options.dense.keep && options.experts.keep)
-        return err_set(err, ERR_INPUT, "all weights would keep their format; "
-                       "give --dtype or --expert-dtype a format other than keep");
+        return err_set(err, ERR_INPUT, "no weights would change format; choose a format other than keep for --dtype or "
+                       "--expert-dtype");
     if (model_open_any(&model, args->model, err))
         goto done;
     if (args->dry_run) {

@@ -52,33 +52,33 @@ static const struct opt options[] = {
     SESSION_OPTIONS(struct decode_args, session),
     CACHING_OPTION_HOT_SET(struct decode_args, session.caching),
     OPT_FLAG(0, "convert", struct decode_args, convert,
-             "accept a checkpoint as --model, as moe-convert does, and keep the converted model for later runs"),
+             "accept a checkpoint as --model, convert it, and keep the converted model for later runs"),
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_GROUP("Several texts"),
     SESSION_SHARD_OPTION(struct decode_args, prompts),
     OPT_COUNT(0, "parallel", struct decode_args, parallel, 1, DECODERS_MAX,
-              "decode N texts at once, in shared forwards; what they are does not change"),
+              "decode N texts at once, in shared forwards; the texts are the same as with one at a time"),
     OPT_GROUP("Several processes"),
     OPT_CHOICE(0, "ranks", struct decode_args, ranks, ranks_words,
-               "share the experts of one model between the processes that mpirun started"),
+               "distribute the experts of one model over the processes that mpirun started"),
     OPT_INPUT(0, "placement", struct decode_args, session.placement,
-              "place experts on processes so that each has the same share of the scores in the rank stream FILE"),
+              "distribute experts over processes so that each has an equal share of the scores in the rank stream FILE"),
     OPT_GROUP("Output"),
     OPT_OUTPUT(0, "calibration", struct decode_args, calibration,
-               "begin with the acceptance estimates of earlier runs, as FILE says, and keep it up to date"),
+               "start with the acceptance estimates of earlier runs, stored in FILE, and update FILE at the end"),
     OPT_OUTPUT('o', "output", struct decode_args, output, "write the text to FILE"),
-    OPT_FLAG(0, "json", struct decode_args, json, "write one JSON object a prompt in place of text"),
+    OPT_FLAG(0, "json", struct decode_args, json, "write one JSON object per prompt instead of text"),
     OPT_OUTPUT_KEPT(0, "stream", struct decode_args, stream,
-                    "write the decode stream to FILE; - is standard output, without text"),
-    OPT_CHOICE(0, "record", struct decode_args, record, record_words, "put this, too, into the stream's iterations"),
+                    "write the decode stream to FILE; with -, to standard output instead of the text"),
+    OPT_CHOICE(0, "record", struct decode_args, record, record_words, "also record these data in the stream"),
     OPT_COUNT(0, "record-length", struct decode_args, record_length, 1, DRAFT_LENGTH_MAX,
-              "record drafts of up to N tokens, -K at least; 8, or -K where that is more"),
-    OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "skip invalid prompts"),
+              "record drafts of up to N tokens, at least -K; the larger of 8 and -K if not given"),
+    OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "skip invalid prompts, and continue with the next"),
     OPT_RESUMED(0, "resume", struct decode_args, resume,
-                "reuse finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
+                "continue the interrupted run of the decode stream FILE: reuse its finished texts, and decode the others"),
     OPT_GROUP("Other options"),
-    OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
+    OPT_FLAG(0, "force", struct decode_args, force, "accept a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
 
 static const struct opt_rule rules[] = {
@@ -253,7 +253,8 @@ static int open_model(struct run *run, struct err *err)
     if (decode_settings_print(&args->settings, run->console, err))
         return -1;
     if (run->session->chat_fault.code && !args->prompts.chat_template)
-        console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
+        console_note(run->console, "%s: the chat template cannot be used: %s", args->session.model,
+                     run->session->chat_fault.text);
     session_stream_model(run->session, &model);
     int rc = budget_open(&run->budget, &args->settings, args->force, &model, &note, err);
     console_notes(run->console, &note);
@@ -301,7 +302,8 @@ static int open_resume(struct run *run, struct header *header, struct err *err)
         return 0;
     if (decode_resume_open(&run->texts.resume, found ? run->resumed.data : path, header, &run->machine.machine, err))
         return -1;
-    console_note(run->console, "%s: %d finished texts are reused", path, decode_resume_count(run->texts.resume));
+    console_note(run->console, "%s: reuses the %d texts that the earlier run finished", path,
+                 decode_resume_count(run->texts.resume));
     const struct header *origin = decode_resume_header(run->texts.resume);
     return !run->texts.in_place && origin ? header_derive(header, origin, err) : 0;
 }
@@ -348,9 +350,11 @@ static int open_stream(struct run *run, const struct header *header, struct err 
     if (writer_open_kept(&run->texts.recorder.writer, run->args->stream, header, err))
         return -1;
     if (run->texts.in_place && !run->texts.resume)
-        console_note(run->console, "%s: has no finished texts of an earlier run; all texts are decoded", run->args->stream);
+        console_note(run->console, "%s: contains no finished text of an earlier run, so all prompts are decoded",
+                     run->args->stream);
     else if (writer_left(run->texts.recorder.writer) && !run->texts.resume)
-        console_note(run->console, "%s: an interrupted run left texts; --resume %s would reuse them",
+        console_note(run->console, "%s: contains finished texts of an interrupted run; to reuse them, stop and start with "
+                     "--resume %s",
                      run->args->stream, run->args->stream);
     run->texts.recorder.routes = run->args->record == RECORD_ROUTE;
     run->texts.recorder.steps = run->args->record != RECORD_NONE;
@@ -406,8 +410,8 @@ static int check_chat(const struct decode_args *args, struct err *err)
 {
     const char *ineffective = args->resume ? "resume" : args->keep_going ? "keep-going" : args->prompts.field ? "field"
                             : args->prompts.whole ? "whole" : args->prompts.shard ? "shard" : NULL;
-    return ineffective ? err_set(err, ERR_INPUT, "--%s: of no effect in a conversation at the terminal; leave it out, or name "
-                                 "a file", ineffective) : 0;
+    return ineffective ? err_set(err, ERR_INPUT, "--%s: has no effect in a conversation at the terminal; leave it out, or "
+                                 "give prompts in a file", ineffective) : 0;
 }
 
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)
@@ -416,14 +420,16 @@ static int check_args(const struct decode_args *args, const struct console *cons
     if (args->record_length && args->record != RECORD_DRAFTS)
         return err_set(err, ERR_INPUT, "--record-length: has no effect without recorded drafts; add --record drafts");
     if (args->record_length && args->record_length < args->settings.draft_length)
-        return err_set(err, ERR_INPUT, "--record-length %d: the run drafts up to %d tokens (-K); give at least that length",
+        return err_set(err, ERR_INPUT, "--record-length %d: is shorter than the draft length %d (-K); give at least that",
                        args->record_length, args->settings.draft_length);
     if (args->json && !args->output && args->stream && strcmp(args->stream, "-") == 0)
-        return err_set(err, ERR_INPUT, "--json: standard output is the stream; add -o FILE");
+        return err_set(err, ERR_INPUT, "--json: standard output already receives the stream; write the JSON to a file with -o "
+                       "FILE");
     if (args->resume && strcmp(args->resume, "-") == 0)
         return err_set(err, ERR_INPUT, "--resume: standard input cannot be read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
-        return err_set(err, ERR_INPUT, "--rank: standard input is the ranking; give prompts as a file or with -p");
+        return err_set(err, ERR_INPUT, "--rank: standard input is already read as the ranking; give prompts as a file or with "
+                       "-p");
     if ((is_chat(args) && check_chat(args, err)) || session_check_model(&args->session, &args->files, err) ||
         session_check_shard(&args->prompts, &args->files, err))
         return -1;
@@ -460,14 +466,15 @@ static bool is_finished(const struct run *run)
 static int close_outputs(struct run *run, struct err *err)
 {
     if (run->texts.recorder.writer && is_finished(run)) {
-        console_note(run->console, "%s: is complete, and is left unchanged", run->args->stream);
+        console_note(run->console, "%s: is already complete, so nothing is decoded", run->args->stream);
         writer_abort(&run->texts.recorder.writer, err);
     }
     if ((run->texts.recorder.writer && writer_close(&run->texts.recorder.writer, err)) ||
         (run->texts.text && output_commit(&run->texts.text, err)) || write_kept_files(run, err))
         return -1;
     if (run->texts.resume && decode_resume_left(run->texts.resume))
-        console_note(run->console, "%s: %d of its texts match none of these prompts, or are in another order",
+        console_note(run->console, "%s: %d of its texts match none of the prompts, or the prompts are in another order; these "
+                     "texts are not reused",
                      run->args->resume, decode_resume_left(run->texts.resume));
     return run->texts.failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s skipped, %d text%s finished", run->texts.failed,
                                  run->texts.failed == 1 ? " was" : "s were", run->texts.finished,

@@ -50,61 +50,69 @@ static const struct opt train_options[] = {
     OPT_CHOICE(0, "arch", struct train_args, arch, arch_words, "train a new head of this kind"),
     OPT_INPUT(0, "from", struct train_args, from, "continue with the draft head FILE"),
     OPT_OUTPUT('o', "output", struct train_args, output, "write the head to FILE"),
-    OPT_CHOICE(0, "dtype", struct train_args, dtype, dtype_words, "write its matrices in this format"),
-    OPT_STRING(0, "name", struct train_args, name, "NAME", "name of the head; its kind if not given"),
+    OPT_CHOICE(0, "dtype", struct train_args, dtype, dtype_words, "write the head's matrices in this format"),
+    OPT_STRING(0, "name", struct train_args, name, "NAME", "give the head this name; that of its kind if not given"),
     OPT_GROUP("Training"),
-    OPT_FLOAT(0, "epochs", struct train_args, epochs, 0.001, 1e6, "N", "go over the texts N times"),
-    OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, whatever epochs that are"),
+    OPT_FLOAT(0, "epochs", struct train_args, epochs, 0.001, 1e6, "N", "train on all texts N times"),
+    OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, instead of a number of epochs"),
     OPT_COUNT('b', "batch", struct train_args, batch, 1, 4096, "texts per step"),
-    OPT_COUNT(0, "micro-batch", struct train_args, micro, 1, 4096, "compute N texts of a step at once, and add up gradients"),
+    OPT_COUNT(0, "micro-batch", struct train_args, micro, 1, 4096, "compute N texts of a step at once, and sum their "
+              "gradients"),
     OPT_COUNT(0, "cut", struct train_args, data.cut, 2, 1 << 20, "use only the first N tokens of a text"),
     OPT_FLOAT(0, "rate", struct train_args, rate, 0, 1, "R", "the highest learning rate"),
-    OPT_FLOAT(0, "warmup", struct train_args, warmup, 0, 1, "SHARE", "share of the steps over which the learning rate rises"),
+    OPT_FLOAT(0, "warmup", struct train_args, warmup, 0, 1, "SHARE", "share of the steps in which the learning rate rises "
+              "(warm-up)"),
     OPT_CHOICE(0, "schedule", struct train_args, schedule, schedule_words,
-               "schedule of the learning rate after the warm-up; the original program's if not given"),
+               "change the learning rate in this way after the warm-up; as the published program does if not given"),
     OPT_FLOAT(0, "beta1", struct train_args, beta1, 0, 0.9999999, "B", "AdamW's beta of the first moment"),
     OPT_FLOAT(0, "beta2", struct train_args, beta2, 0, 0.9999999, "B", "AdamW's beta of the second moment"),
     OPT_FLOAT(0, "decay", struct train_args, decay, 0, 1, "D", "AdamW's weight decay"),
     OPT_CHOICE(0, "clipping", struct train_args, clipping, clip_words,
-               "clip each element of the gradient, or the whole by its norm"),
-    OPT_FLOAT(0, "clip", struct train_args, clip, 0, 1e9, "C", "threshold of clipping"),
+               "clip each element of the gradient, or scale the gradient by its norm"),
+    OPT_FLOAT(0, "clip", struct train_args, clip, 0, 1e9, "C", "threshold of --clipping"),
     OPT_FLOAT(0, "noise", struct train_args, noise, 0, 1000, "SIZE",
-              "add uniform noise to the states that are read, as EAGLE does with 0.2"),
+              "add uniform noise of this size to the states that the head reads; EAGLE uses 0.2"),
     OPT_FLOAT(0, "token-weight", struct train_args, loss.token_weight, 0, 1e6, "W",
-              "weigh the loss on tokens by W beside that on states"),
+              "weight of the loss on tokens relative to that on states"),
     OPT_FLOAT(0, "const-feature", struct train_args, loss.const_feature, 0, 1e6, "W",
-              "jakiro: weigh the contrast's loss on states by W; equation 14 of the paper has 1"),
+              "jakiro: weight of the contrast's loss on states; 1 in equation 14 of the paper"),
     OPT_FLOAT(0, "const-token", struct train_args, loss.const_token, 0, 1e6, "W",
-              "jakiro: weigh the contrast's loss on tokens by W"),
+              "jakiro: weight of the contrast's loss on tokens"),
     OPT_COUNT(0, "ttt-steps", struct train_args, loss.steps, 1, LEARN_STEPS_MAX - 1,
-              "eagle3: train over N steps on the head's own outputs"),
-    OPT_FLOAT(0, "ttt-decay", struct train_args, loss.decay, 0, 1, "D", "eagle3: weigh each step by D times the one before"),
+              "eagle3: train with N steps on the head's own outputs (training-time test)"),
+    OPT_FLOAT(0, "ttt-decay", struct train_args, loss.decay, 0, 1, "D", "eagle3: weight each of these steps by D times the "
+              "step before"),
     OPT_GROUP("The head"),
     OPT_COUNT(0, "draft-vocab", struct train_args, start.draft_vocab, 1, VOCAB_MAX,
-              "eagle3: know the N words that are commonest in answers"),
+              "eagle3: use a draft vocabulary of the N tokens that are most frequent in answers"),
     OPT_STRING(0, "layers", struct train_args, layers, "N,...", "eagle3: read the states after these layers"),
     OPT_COUNT(0, "exit", struct train_args, start.exit_layer, 1, LAYERS_MAX, "kangaroo: read the state after N layers"),
     OPT_COUNT(0, "inner", struct train_args, start.inner, 1, WIDTH_MAX,
-              "the layer's inner width; what a token goes through in the model's if not given"),
-    OPT_COUNT(0, "heads", struct train_args, start.heads, 1, HEADS_MAX, "heads of attention; the model's if not given"),
-    OPT_COUNT(0, "kv-heads", struct train_args, start.kv_heads, 1, HEADS_MAX, "of keys and values; as many if not given"),
-    OPT_FLOAT(0, "theta", struct train_args, start.theta, 1, 1e12, "T", "the base of the rotation of positions"),
-    OPT_FLOAT(0, "epsilon", struct train_args, start.epsilon, 0, 1, "E", "the epsilon of norms"),
-    OPT_FLAG(0, "no-bias", struct train_args, start.no_bias, "eagle1, jakiro, jakiro_star: join without a bias"),
-    OPT_COUNT(0, "guesses", struct train_args, start.guesses, 1, HEAD_HEADS_MAX, "medusa, hydra: guess N tokens"),
-    OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: with N blocks each"),
-    OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: with a layer in front of the guesses"),
-    OPT_COUNT(0, "experts", struct train_args, start.experts, 2, HEAD_EXPERTS_MAX, "jakiro: have N experts"),
+              "inner width of the head's layer; that of a token's experts in the model if not given"),
+    OPT_COUNT(0, "heads", struct train_args, start.heads, 1, HEADS_MAX, "number of attention heads; the model's if not given"),
+    OPT_COUNT(0, "kv-heads", struct train_args, start.kv_heads, 1, HEADS_MAX, "number of key and value heads; as many as "
+              "attention heads if not given"),
+    OPT_FLOAT(0, "theta", struct train_args, start.theta, 1, 1e12, "T", "base (theta) of the rotary embedding"),
+    OPT_FLOAT(0, "epsilon", struct train_args, start.epsilon, 0, 1, "E", "epsilon of the norms"),
+    OPT_FLAG(0, "no-bias", struct train_args, start.no_bias, "eagle1, jakiro, jakiro_star: join embedding and state without a "
+             "bias"),
+    OPT_COUNT(0, "guesses", struct train_args, start.guesses, 1, HEAD_HEADS_MAX, "medusa, hydra: number of guessing heads, "
+              "one per token ahead"),
+    OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: number of blocks per guessing "
+              "head"),
+    OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: add a prefix layer before the guessing heads"),
+    OPT_COUNT(0, "experts", struct train_args, start.experts, 2, HEAD_EXPERTS_MAX, "jakiro: number of experts"),
     OPT_COUNT(0, "experts-used", struct train_args, start.used, 1, HEAD_EXPERTS_MAX,
-              "jakiro: use the best N of them for each token"),
+              "jakiro: number of experts per token"),
     OPT_CHOICE(0, "second", struct train_args, start.second, second_words,
-               "jakiro: the second branch, the contrast of the paper, a plain sum, or none"),
-    OPT_COUNT(0, "ahead", struct train_args, start.ahead, 1, 2, "jakiro: guess the token N ahead in the second branch"),
+               "jakiro: form of the second branch: the paper's contrast, a plain sum, or none"),
+    OPT_COUNT(0, "ahead", struct train_args, start.ahead, 1, 2, "jakiro: predict the token N positions ahead in the second "
+              "branch"),
     OPT_FLAG(0, "scaled", struct train_args, start.scaled, "jakiro_star: draft by equation 4 of the paper as printed"),
     OPT_GROUP("Training"),
     OPT_GROUP("Checkpoints"),
-    OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "keep the checkpoint in FILE, not beside the head"),
-    OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "time between checkpoints"),
+    OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "write the checkpoint to FILE, not next to the head"),
+    OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "write a checkpoint every MINUTES"),
     OPT_FLAG(0, "resume", struct train_args, resume, "resume from the checkpoint, if there is one"),
     OPT_OUTPUT_KEPT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
     OPT_GROUP("Validation"),
@@ -112,17 +120,17 @@ static const struct opt train_options[] = {
               "use about SHARE of the texts for validation"),
     OPT_COUNT(0, "validate-every", struct train_args, evaluate, 1, INT32_MAX,
               "validate every N steps; after each epoch if not given"),
-    OPT_OUTPUT(0, "best", struct train_args, best, "write the best head so far to FILE, not beside the last"),
+    OPT_OUTPUT(0, "best", struct train_args, best, "write the best head so far to FILE, not next to the last one"),
     OPT_GROUP("Training"),
     OPT_COUNT('n', "max-tokens", struct train_args, data.settings.max_tokens, 0, 1 << 24,
-              "generate an answer of up to N tokens for each text first; the texts' own answers are ignored"),
+              "first generate an answer of up to N tokens for each text; the texts' own answers are ignored"),
     DECODE_TEXT_OPTIONS(struct train_args, data.settings),
     SESSION_PROMPT_OPTIONS(struct train_args, data.prompts),
     OPT_GROUP("Several processes"),
     OPT_CHOICE(0, "ranks", struct train_args, ranks, ranks_words,
-               "make each step by several processes, as mpirun started them"),
+               "divide each step over the processes that mpirun started"),
     OPT_FLAG(0, "fold", struct train_args, fold,
-             "add up small batches so that any number of processes gives the same bytes"),
+             "sum gradients in a fixed order, so that any number of processes gives the same bytes"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct train_args, data.force, "accept a head that was made for other weights of this shape"),
     OPT_END };
@@ -190,7 +198,7 @@ static int parse_layers(struct start_options *start, const char *words, struct e
         int number, length = 0;
         if (start->layer_count == HEAD_STATES_MAX || sscanf(at, "%d%n", &number, &length) != 1 || number < 0 ||
             (at[length] && at[length] != ','))
-            return err_set(err, ERR_INPUT, "--layers %s: must be up to %d layer numbers, separated by commas", words,
+            return err_set(err, ERR_INPUT, "--layers %s: expected up to %d layer numbers, separated by commas", words,
                            HEAD_STATES_MAX);
         start->layers[start->layer_count++] = number;
         at += length;
@@ -226,7 +234,8 @@ static int describe_start(struct training *t, struct err *err)
     struct start_options start = t->args->start;
     head_kind_by_name(arch_words[t->args->arch], &start.kind);
     if (start.kind == HEAD_JAKIRO && start.second == HEAD_SECOND_NONE && start.ahead != train_defaults.start.ahead)
-        return err_set(err, ERR_INPUT, "--ahead: sets the second branch, which --second none omits; leave one of the two out");
+        return err_set(err, ERR_INPUT, "--ahead: configures the second branch, but --second none leaves that branch out; "
+                       "leave one of the two options out");
     if ((t->args->layers && parse_layers(&start, t->args->layers, err)) ||
         start_head(&t->reading, &start, t->session->model, err))
         return -1;
@@ -289,7 +298,8 @@ static int check_options(struct training *t, struct err *err)
             return err_set(err, ERR_INPUT, "--%s: does not apply to %s heads; leave it out", o->name,
                            head_kind_name((enum head_kind)kind));
         if (o->given && o->anew && a->from)
-            return err_set(err, ERR_INPUT, "--%s: applies to new heads, and %s has its shape already; leave it out", o->name,
+            return err_set(err, ERR_INPUT, "--%s: sets the shape of a new head, but %s is an existing head; leave it out",
+                           o->name,
                            a->from);
     }
     return 0;
@@ -401,7 +411,8 @@ static int check_output(const char *path, struct err *err)
     struct output *out = NULL;
     if (output_open(&out, path, err))
         return -1;
-    int rc = output_in_place(out) ? err_set(err, ERR_INPUT, "%s: cannot be written in random order; name a file on disk",
+    int rc = output_in_place(out) ? err_set(err, ERR_INPUT, "%s: is not a regular file, which the head must be written to; "
+                                            "name a file on disk",
                                             strcmp(path, "-") ? path : "standard output") : 0;
     output_discard(&out);
     return rc;
@@ -437,7 +448,8 @@ static int check_outputs(struct training *t, struct err *err)
     if (check_output(a->output, err) || check_output(t->checkpoint.data, err) || check_output(t->best.data, err))
         return -1;
     return a->resume || access(t->checkpoint.data, F_OK) ? 0 :
-           err_set(err, ERR_INPUT, "%s: already exists; continue from it with --resume, or remove it", t->checkpoint.data);
+           err_set(err, ERR_INPUT, "%s: a checkpoint of an earlier training exists; continue from it with --resume, or remove "
+                   "it", t->checkpoint.data);
 }
 
 /* Resumes from the checkpoint, if it exists. */
@@ -449,7 +461,8 @@ static int resume_training(struct training *t, struct err *err)
     if (trainer_resume(t->trainer, t->checkpoint.data, t->recipe.data, err))
         return -1;
     if (trainer_best(t->trainer)->step >= 0 && access(t->best.data, F_OK))
-        return err_set(err, ERR_INPUT, "%s: the best head so far is missing; to start again, also remove %s", t->best.data,
+        return err_set(err, ERR_INPUT, "%s: the best head of the earlier training is missing; restore it, or remove %s to "
+                       "start again", t->best.data,
                        t->checkpoint.data);
     console_note(t->console, "continues after step %lld", (long long)trainer_steps(t->trainer));
     return 0;
@@ -515,11 +528,12 @@ static int prepare(struct training *t, struct err *err)
         (!a->from && start_training(t, err)))
         return -1;
     if ((a->evaluate || a->best) && !t->data.validation.texts)
-        return err_set(err, ERR_INPUT, "--%s: there are no validation texts; select some with --validation SHARE, also of "
-                       "moe-profile features", a->evaluate ? "validate-every" : "best");
+        return err_set(err, ERR_INPUT, "--%s: there are no validation texts; select some with --validation SHARE, for a "
+                       "feature stream when moe-profile features writes it", a->evaluate ? "validate-every" : "best");
     choose_settings(t, t->data.learnt.texts);
     if (t->console->verbose)
-        console_note(t->console, "the head is trained on %s, with products of %s", device_info(t->session->device)->name,
+        console_note(t->console, "training runs on %s; matrix products are computed by %s",
+                     device_info(t->session->device)->name,
                      products_of(device_info(t->session->device)));
     if (put_settings(t, err) || weights_place(t->weights, t->session->device, err) ||
         open_network(t, err))
@@ -560,7 +574,7 @@ static int written(struct training *t, int rc, struct err *err)
     if (!failed)
         return 0;
     if (!rc)
-        err_set(err, ERR_IO, "process 0 could not write");
+        err_set(err, ERR_IO, "process 0 could not write the checkpoint; its message states why");
     return save_after(t, err);
 }
 
@@ -625,10 +639,11 @@ static void note_end(const struct training *t, const struct train_report *report
     const int64_t steps = t->settings.optimiser.steps;
     const struct train_best *best = trainer_best(t->trainer);
     if (report->tokens)
-        console_note(t->console, "%lld step%s, the last loss %.5g", (long long)steps, steps == 1 ? "" : "s",
+        console_note(t->console, "training finished: %lld step%s, loss of the last step %.5g", (long long)steps,
+                     steps == 1 ? "" : "s",
                      report->losses.total);
     if (best->step >= 0)
-        console_note(t->console, "%s: the best, after step %lld, with a validation loss of %.5g", t->best.data,
+        console_note(t->console, "%s: the best head, from step %lld, with a validation loss of %.5g", t->best.data,
                      (long long)best->step, best->loss);
 }
 
@@ -665,18 +680,20 @@ static int run_train(const void *arguments, const struct console *console, struc
     struct training t = {.args = args, .console = console};
     int rc = -1;
     if (!args->output)
-        return err_set(err, ERR_INPUT, "name the head file to write, with -o");
+        return err_set(err, ERR_INPUT, "no output is given; name the head file to write with -o FILE");
     if (!args->session.model)
-        return err_set(err, ERR_INPUT, "name the model, with -m");
+        return err_set(err, ERR_INPUT, "no model is given; name the target model with -m FILE");
     if (args->arch >= 0 && args->from)
-        return err_set(err, ERR_INPUT, "--arch and --from exclude each other: an existing head has its kind; give one");
+        return err_set(err, ERR_INPUT, "--arch and --from exclude each other, because an existing head has its kind already; "
+                       "give one");
     if (args->arch < 0 && !args->from)
-        return err_set(err, ERR_INPUT, "no head to train; give the kind of a new head with --arch, or an existing head with "
-                       "--from");
+        return err_set(err, ERR_INPUT, "no head is given; choose the kind of a new head with --arch, or name an existing head "
+                       "with --from");
     if (args->clip >= 0 && args->clipping == CLIP_NONE)
         return err_set(err, ERR_INPUT, "--clip: has no effect with --clipping none; leave one of the two out");
     if (args->micro > args->batch)
-        return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);
+        return err_set(err, ERR_INPUT, "--micro-batch %d: is larger than the batch of %d texts (--batch); give at most that",
+                       args->micro, args->batch);
     if (open_ranks(&t, err) || prepare(&t, err) || open_stream(&t, err))
         goto done;
     signals_gentle();

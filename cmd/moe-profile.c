@@ -31,15 +31,15 @@ static const struct opt profile_options[] = {
     CACHING_OPTION_HOT_SET(struct profile_args, session.caching),
     OPT_GROUP("What to record"),
     OPT_COUNT('n', "max-tokens", struct profile_args, settings.max_tokens, 0, 1 << 24,
-              "decode N new tokens after each prompt, too, and record where they are routed"),
+              "also generate N tokens after each prompt, and record their routes"),
     OPT_STRING(0, "record", struct profile_args, record, "WORDS", "record route[,probs][,logits][,hidden] of every token"),
     SESSION_SHARD_OPTION(struct profile_args, prompts),
     OPT_COUNT(0, "parallel", struct profile_args, parallel, 1, DECODERS_MAX,
-              "decode N texts at once, in shared forwards; what is recorded does not change"),
+              "decode N texts at once, in shared forwards; the records are the same as with one at a time"),
     DECODE_OPTIONS_BUT_LENGTH(struct profile_args, settings),
     SESSION_PROMPT_OPTIONS(struct profile_args, prompts),
     OPT_GROUP("What to record"),
-    OPT_FLAG(0, "text", struct profile_args, text, "write a table, as on a terminal, not the stream"),
+    OPT_FLAG(0, "text", struct profile_args, text, "write a table instead of the stream; the default on a terminal"),
     OPT_OUTPUT('o', "output", struct profile_args, output, "write the stream to FILE, not standard output"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct profile_args, force, "accept a ranking made with another tokenizer or vocabulary"),
@@ -135,7 +135,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     opening.texts = args->parallel;
     opening.stop = setup.stop;
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
-        err_set(err, ERR_INPUT, "--rank -: standard input is the ranking, so it cannot be the prompts; name a file of prompts");
+        err_set(err, ERR_INPUT, "--rank -: standard input is already read as the ranking; give the prompts as a file");
         goto done;
     }
     if (args->parallel > 1 && !args->settings.max_tokens) {
@@ -194,14 +194,16 @@ struct skip_args {
 static const struct opt skip_options[] = {
     SESSION_OPTIONS(struct skip_args, session),
     OPT_GROUP("What may be left out"),
-    OPT_FLOAT(0, "ratio", struct skip_args, ratio, 0, 1, "R", "leave out R of the parts that may be left out"),
-    OPT_COUNT(0, "window", struct skip_args, window, 1, ENGINE_ROWS_MAX, "answer each prompt with N tokens, and count matches "
+    OPT_FLOAT(0, "ratio", struct skip_args, ratio, 0, 1, "R", "skip the share R of the parts that may be skipped"),
+    OPT_COUNT(0, "window", struct skip_args, window, 1, ENGINE_ROWS_MAX, "generate N tokens per prompt, and count matches "
               "among them"),
-    OPT_COUNT(0, "iterations", struct skip_args, search.iterations, 1, 100000, "end after N candidates"),
-    OPT_COUNT(0, "patience", struct skip_args, search.patience, 1, 100000, "end when N candidates in a row were no better"),
-    OPT_FLOAT(0, "max-score", struct skip_args, search.max_score, 0, 1, "S", "end when more than S of the tokens match"),
+    OPT_COUNT(0, "iterations", struct skip_args, search.iterations, 1, 100000, "stop after N candidates"),
+    OPT_COUNT(0, "patience", struct skip_args, search.patience, 1, 100000, "stop when N candidates in a row brought no "
+              "improvement"),
+    OPT_FLOAT(0, "max-score", struct skip_args, search.max_score, 0, 1, "S", "stop when more than the share S of the tokens "
+              "match"),
     OPT_COUNT(0, "bayes-interval", struct skip_args, search.bayes_interval, 0, 100000,
-              "make each N-th candidate the one that the Gaussian process expects most of; 0: draw all at random"),
+              "choose every N-th candidate by the Gaussian process, the others at random; 0: all at random"),
     OPT_SEED(struct skip_args, search.seed),
     SESSION_PROMPT_OPTIONS(struct skip_args, prompts),
     OPT_GROUP("What to record"),
@@ -235,8 +237,9 @@ static void print_found(const struct console *console, const struct skip_set *be
     int left_out = 0;
     for (int part = 0; part < skip_parts(best->layers); part++)
         left_out += skip_part(best, part);
-    console_note(console, "%d of %d parts left out match %.1f %% of the tokens of %d texts; %d candidates, %d of them "
-                 "the process's, %d kept, ended by %s", left_out, skip_parts(best->layers), 100 * found->matchness,
+    console_note(console, "without %d of its %d parts the model predicts %.1f %% of the tokens of %d texts; of %d candidates "
+                 "%d were proposed by the Gaussian process, and %d improved the best one; the search ended by %s", left_out,
+                 skip_parts(best->layers), 100 * found->matchness,
                  found->search.texts, found->search.candidates, found->search.bayesian,
                  found->search.kept, found->search.ended);
 }

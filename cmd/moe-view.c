@@ -27,14 +27,14 @@ struct view_args {
 
 static const struct opt view_options[] = {
     OPT_FLAG(0, "verify", struct view_args, verify,
-             "check whether each FILE is complete: every record, digest and weight; print nothing else"),
+             "only check that each FILE is complete and undamaged: every record, digest and weight"),
     OPT_FLAG(0, "json", struct view_args, json, "write JSON lines"),
     OPT_FLAG(0, "csv", struct view_args, csv, "write a table of one type of record as CSV"),
     OPT_STRING('t', "type", struct view_args, type, "TYPE",
-               "only records of TYPE; also header, end and abort, or model, head and tensor"),
-    OPT_COUNT('s', "sequence", struct view_args, sequence, 0, 2147483647, "only records of sequence N"),
-    OPT_COUNT('l', "layer", struct view_args, layer, 0, 65535, "only layer N, counted among those with a router; of a model "
-              "file, among all"),
+               "show only records of TYPE; also header, end and abort, or in a model file model, head and tensor"),
+    OPT_COUNT('s', "sequence", struct view_args, sequence, 0, 2147483647, "show only records of sequence N"),
+    OPT_COUNT('l', "layer", struct view_args, layer, 0, 65535, "show only layer N, counted among layers with a router; in a "
+              "model file, among all layers"),
     OPT_OUTPUT('o', "output", struct view_args, output, "write to FILE, not standard output"),
     OPT_END };
 
@@ -61,12 +61,13 @@ static int check_type(const struct stream_schema *schema, const struct view_args
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", (*record)->type);
     }
     if (args->csv && !args->type && schema->records[1])
-        return err_set(err, ERR_INPUT, "--csv writes one table; choose it with --type: %s", names);
+        return err_set(err, ERR_INPUT, "--csv: writes one type of record; choose it with --type: %s", names);
     if (args->type && !args->csv)
         known = known || !strcmp(args->type, "header") || !strcmp(args->type, "end") || !strcmp(args->type, "abort") ||
                 frame_is_ancillary(args->type);
     if (!known)
-        return err_set(err, ERR_INPUT, "--type %.40s: %s streams have the types %s", args->type, schema->name, names);
+        return err_set(err, ERR_INPUT, "--type %.40s: no such record type; %s streams have the types %s", args->type,
+                       schema->name, names);
     *type = args->type ? args->type : args->csv ? schema->records[0]->type : NULL;
     return 0;
 }
@@ -116,14 +117,17 @@ static int refuse_none(const struct reader *in, const struct view_args *args, in
     const char *of = args->type ? " of this --type" : "";
     const struct header *header = reader_header(in);
     if (args->sequence > last)
-        return last < 0 ? err_set(err, ERR_INPUT, "--sequence %d: %s: its records have no sequence; leave the option out",
+        return last < 0 ? err_set(err, ERR_INPUT, "--sequence %d: the records of %s have no sequence numbers; leave the "
+                                  "option out",
                                   args->sequence, reader_name(in))
-                        : err_set(err, ERR_INPUT, "--sequence %d: %s: the last one is %lld; they begin with 0", args->sequence,
+                        : err_set(err, ERR_INPUT, "--sequence %d: no such sequence in %s; it has the sequences 0 to %lld",
+                                  args->sequence,
                                   reader_name(in), (long long)last);
     if (args->layer >= 0 && header->has_model && args->layer >= header->model.moe_layers)
-        return err_set(err, ERR_INPUT, "--layer %d: %s: the model has %d layers with a router; they begin with 0", args->layer,
+        return err_set(err, ERR_INPUT, "--layer %d: no such layer in %s; its model has %d layers with a router, numbered from "
+                       "0", args->layer,
                        reader_name(in), header->model.moe_layers);
-    return err_set(err, ERR_INPUT, "--%s %d: %s: no record%s has it; leave the option out",
+    return err_set(err, ERR_INPUT, "--%s %d: in %s no record%s has this number; leave the option out",
                    args->sequence >= 0 ? "sequence" : "layer", args->sequence >= 0 ? args->sequence : args->layer,
                    reader_name(in), of);
 }
@@ -169,9 +173,10 @@ static int view_model(struct show *show, const char *path, const struct view_arg
     struct model *model = NULL;
     int rc = -1;
     if (!strcmp(path, "-"))
-        return err_set(err, ERR_INPUT, "standard input: a model file is mapped, not streamed; give its name");
+        return err_set(err, ERR_INPUT, "standard input: a model file cannot be read from a pipe, because it is mapped; give "
+                       "its name");
     if (args->sequence >= 0)
-        return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences", path);
+        return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences; leave the option out", path);
     if (model_open_any(&model, path, err))
         return -1;
     if (!args->verify) {
@@ -244,7 +249,8 @@ static int verify_several(struct show *show, const struct view_args *args, const
     }
     if (!faults)
         return 0;
-    return err_set(err, ERR_INPUT, "%d of %d files %s incomplete", faults, args->files.count, faults == 1 ? "is" : "are");
+    return err_set(err, ERR_INPUT, "%d of %d files %s incomplete or damaged", faults, args->files.count,
+                   faults == 1 ? "is" : "are");
 }
 
 static int view(const void *arguments, const struct console *console, struct err *err)
@@ -253,7 +259,8 @@ static int view(const void *arguments, const struct console *console, struct err
     const char *path = args->files.count ? args->files.items[0] : "-";
     struct show *show = NULL;
     if (args->files.count > 1 && !args->verify)
-        return err_set(err, ERR_INPUT, "'%s' is a second file; only --verify reads several", args->files.items[1]);
+        return err_set(err, ERR_INPUT, "'%s' is a second file, and only --verify reads several; give one file",
+                       args->files.items[1]);
     if (show_open(&show, args->output, form_of(args), err))
         return -1;
     if (args->files.count > 1 ? verify_several(show, args, console, err) : view_input(show, path, args, err)) {

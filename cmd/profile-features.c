@@ -21,14 +21,15 @@ const struct opt features_options[] = {
     SESSION_OPTIONS(struct features_args, session),
     OPT_GROUP("States for training draft heads"),
     OPT_STRING(0, "layers", struct features_args, layers, "N,...,final|KIND",
-               "record the states after these layers, and after the final norm, or those that a head of this kind learns from"),
-    OPT_INPUT(0, "for", struct features_args, head, "record the states that the draft head FILE learns from"),
+               "record the states after these layers and after the final norm, or those that a head of this kind is trained "
+               "on"),
+    OPT_INPUT(0, "for", struct features_args, head, "record the states that the draft head FILE is trained on"),
     OPT_CHOICE(0, "dtype", struct features_args, dtype, dtype_words, "write states in this format"),
     OPT_GROUP("What to record"),
     OPT_COUNT('n', "max-tokens", struct features_args, settings.max_tokens, 0, 1 << 24,
               "generate an answer of up to N tokens for each prompt; the texts' own answers are ignored"),
     OPT_GROUP("States for training draft heads"),
-    OPT_CHOICE(0, "mask", struct features_args, mask, mask_words, "tokens to learn: those of answers, or all"),
+    OPT_CHOICE(0, "mask", struct features_args, mask, mask_words, "mark these tokens for training: those of answers, or all"),
     OPT_CHOICE(0, "turns", struct features_args, turns, turns_words,
                "make a conversation with several answers one text, or one text per answer, which ends with that answer"),
     OPT_COUNT(0, "cut", struct features_args, cut, 1, 1 << 24, "use only the first N tokens of a text"),
@@ -39,7 +40,8 @@ const struct opt features_options[] = {
     DECODE_TEXT_OPTIONS(struct features_args, settings),
     SESSION_PROMPT_OPTIONS(struct features_args, prompts),
     OPT_GROUP("What to record"),
-    OPT_FLAG(0, "text", struct features_args, text, "print the amount of data, as on a terminal, and compute no states"),
+    OPT_FLAG(0, "text", struct features_args, text, "print the amount of data as a table, and compute no states; the default "
+             "on a terminal"),
     OPT_OUTPUT('o', "output", struct features_args, output, "write the stream to FILE, not standard output"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct features_args, force, "accept a head that was made for other weights of this shape"),
@@ -67,7 +69,8 @@ static int choose_states(struct head_states *out, const struct features_args *ar
         if (!head_kind_by_name(args->head, &kind))
             return -1;
         err_clear(err);
-        return err_set(err, ERR_INPUT, "--for %s: needs the file of a head; for any head of this kind give --layers %s",
+        return err_set(err, ERR_INPUT, "--for %s: expected the file of a head; to record the states that any head of this "
+                       "kind reads, give --layers %s",
                        args->head,
                        args->head);
     }

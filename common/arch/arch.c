@@ -198,7 +198,8 @@ static int read_layer_types(const json_t *config, const struct arch *arch, struc
                            !arch->states ? "sliding_attention"
                            : arch->layer_types[1] ? arch->layer_types[1] : "linear_attention");
         if (sliding && !window)
-            return err_set(err, ERR_INPUT, "layer_types: layer %d is sliding_attention, but sliding_window is off", i);
+            return err_set(err, ERR_INPUT, "layer_types: layer %d is sliding_attention, but sliding_window is not set or not "
+                           "used; correct config.json", i);
         s->layer[i].window = sliding ? window : 0;
     }
     return 0;

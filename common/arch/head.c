@@ -311,14 +311,16 @@ static int read_experts(const struct head_request *request, struct head_reading 
         read_branches(request, &out->head, err))
         return -1;
     if (star && experts != 2)
-        return refuse(request, "num_local_experts", err, "only 2 is supported: the program of Jakiro* uses the first two");
+        return refuse(request, "num_local_experts", err, "only 2 is supported, because Jakiro*'s own program uses only the "
+                      "first two experts");
     if (experts < 2 || experts > HEAD_EXPERTS_MAX)
-        return refuse(request, "num_local_experts", err, "from 2 to 64 are supported");
+        return refuse(request, "num_local_experts", err, "only numbers from 2 to 64 are supported");
     if (experts != 2 && rows == experts + 2)
-        return refuse(request, "num_local_experts", err, "only 2 is supported with a router of so many rows: with more of them "
-                      "the original's program, which has 2 rows for the contrast, is broken; here it has one for each expert");
+        return refuse(request, "num_local_experts", err, "this router has two rows more than experts, which is supported for "
+                      "2 experts only: Jakiro's own program fails for more");
     if (used < 1 || used > experts || (star && used != 2))
-        return refuse(request, "num_experts_per_tok", err, star ? "only 2 is supported" : "it must be from 1 to all of them");
+        return refuse(request, "num_experts_per_tok", err, star ? "only 2 is supported" : "it must be from 1 to the number of "
+                      "experts");
     s->router.kind = ROUTER_SOFTMAX_TOPK;
     s->router.experts = experts;
     s->router.top_k = used;
@@ -360,10 +362,10 @@ static int read_states(const struct head_request *request, struct head_reading *
         for (int i = 0; i < 3; i++)
             head->state[i] = before[i] - 1;
         if (layers < 4)
-            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s); the default layers need a target "
-                           "of four layers, this one has %d; list the layers", key, layers);
-        return add_note(out, err, "no layer ids in config.json: it reads the states after layers %d, %d and %d, by "
-                        "EAGLE-3's rule", head->state[0], head->state[1], head->state[2]);
+            return err_set(err, ERR_INPUT, "does not list the layers whose states it reads (%s), and the default needs a "
+                           "target of at least four layers, but this one has %d; add the list to config.json", key, layers);
+        return add_note(out, err, "config.json lists no layer ids, so the head reads the states after layers %d, %d and %d, "
+                        "EAGLE-3's default", head->state[0], head->state[1], head->state[2]);
     }
     if (!json_is_array(ids) || json_array_size(ids) < 1 || json_array_size(ids) > HEAD_STATES_MAX)
         return refuse(request, key, err, "it must list 1 to 8 layers");
@@ -372,13 +374,14 @@ static int read_states(const struct head_request *request, struct head_reading *
         const json_t *id = json_array_get(ids, (size_t)i);
         const json_int_t layer = json_integer_value(id) - (inputs ? 1 : 0);
         char reason[160];
-        snprintf(reason, sizeof reason, "the target has the states %s layers %d to %d; --layer-ids says what ids count",
+        snprintf(reason, sizeof reason, "the target has the states %s layers %d to %d; if the ids are counted differently, "
+                 "give --layer-ids",
                  inputs ? "before" : "after", inputs, inputs ? layers : layers - 1);
         if (!json_is_integer(id) || layer < 0 || layer >= layers)
             return refuse(request, key, err, reason);
         head->state[i] = (int)layer;
     }
-    return add_note(out, err, "layer ids are taken as %s", inputs ? "inputs of layers" : "outputs of layers");
+    return add_note(out, err, "layer ids are read as %s", inputs ? "inputs of layers" : "outputs of layers");
 }
 
 static int read_eagle3(const struct head_request *request, struct head_reading *out, struct err *err)
@@ -419,11 +422,11 @@ static int read_kangaroo(const struct head_request *request, struct head_reading
     if (read_layer(request, out, err) || (!layers && read_int(request, "exit_layer", &layers, err)))
         return -1;
     if (!layers)
-        return err_set(err, ERR_INPUT, "does not state after how many layers of the target it reads; give --exit-layer N (its "
-                       "authors took 2 for 7B)");
+        return err_set(err, ERR_INPUT, "does not state the target layer whose output it reads; give --exit-layer N, the "
+                       "number of layers before it (Kangaroo's authors use 2 for 7B models)");
     if (layers < 1 || layers >= head->target.layers)
-        return err_set(err, ERR_INPUT, "exit layer is %d; the target has %d layers, of which it must leave one; take an "
-                       "earlier one", layers, head->target.layers);
+        return err_set(err, ERR_INPUT, "exit layer %d: must be at least 1 and below the target's number of layers, %d; give "
+                       "--exit-layer N", layers, head->target.layers);
     head->state[0] = layers - 1;
     return add_note(out, err, "the output head is the target's");
 }
@@ -442,9 +445,9 @@ static int count_named(const struct head_request *request, struct head_reading *
     *count = found > notes ? found : notes;
     *count += *count == 0;                              /* an error then names the first tensor */
     if (*count < 1 || *count > largest)
-        return err_set(err, ERR_INPUT, "%s: from 1 to %d are supported, not %d", key, largest, *count);
+        return err_set(err, ERR_INPUT, "%s: must be from 1 to %d, not %d", key, largest, *count);
     if (notes && found > notes)
-        return add_note(out, err, "%s in config.json is %d, the file has %d", key, notes, found);
+        return add_note(out, err, "%s is %d in config.json, but the file contains %d, which are used", key, notes, found);
     return 0;
 }
 
@@ -467,7 +470,7 @@ static int read_many(const struct head_request *request, struct head_reading *ou
         if (read_bool(request, "grounded_heads", &grounded, err) || read_int(request, "hidden_state_offset", &offset, err))
             return -1;
         if (!grounded)
-            return refuse(request, "grounded_heads", err, "only heads that see the tokens before theirs are supported");
+            return refuse(request, "grounded_heads", err, "only true is supported: heads that see the preceding draft tokens");
         if (offset)
             return refuse(request, "hidden_state_offset", err, "only 0 is supported");
     }
@@ -493,7 +496,8 @@ int head_read(struct head_reading *out, const struct head_request *request, stru
     struct head_params *head = &out->head;
     enum head_kind kind = request->kind != HEAD_NONE ? request->kind : head_recognise(request);
     if (kind == HEAD_NONE)
-        return err_set(err, ERR_INPUT, "has tensors of no kind of draft head known here; if it is one, name it with --kind");
+        return err_set(err, ERR_INPUT, "its tensors match no known kind of draft head; if it is a draft head, name its kind "
+                       "with --kind");
     head->kind = kind;
     head->target = (struct head_target){.source = target->source, .tokenizer = target->tokenizer, .layers = target->layers,
                                         .hidden = target->hidden, .vocab = target->vocab};

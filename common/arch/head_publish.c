@@ -50,7 +50,8 @@ static int check_layer(const struct hparams *s, struct err *err)
     if (s->layers && (s->rope.kind != ROPE_DEFAULT || s->rope.rotary != s->attention.head_dim))
         return err_set(err, ERR_INPUT, "scaled or partial RoPE cannot be exported");
     if (s->layers && s->layer[0].window)
-        return err_set(err, ERR_INPUT, "attention with a window cannot be exported; the published programs have none");
+        return err_set(err, ERR_INPUT, "sliding-window attention cannot be exported, because the published programs do not "
+                       "support it");
     return 0;
 }
 
@@ -77,11 +78,12 @@ static json_t *ids_of(const struct head_params *head, int first)
 static int publish_eagle3(json_t *config, const struct head_params *head, const struct hparams *s, struct text *note,
                           struct err *err)
 {
-    const char *other = head->states_norm || head->state_norms ? "norms its states before they are joined"
-                      : head->normed_residual ? "goes on from the normed state"
-                      : head->normed_output ? "goes on from its normed output" : NULL;
+    const char *other = head->states_norm || head->state_norms ? "normalises its states before it joins them"
+                      : head->normed_residual ? "uses the normalised state as the residual"
+                      : head->normed_output ? "feeds its normalised output back" : NULL;
     if (other)
-        return err_set(err, ERR_INPUT, "it %s, which EAGLE's program cannot; export it for speculators", other);
+        return err_set(err, ERR_INPUT, "this head %s, which EAGLE's program does not support; export it for speculators",
+                       other);
     if (json_object_set_new(config, "draft_vocab_size", json_integer(head->draft_vocab)) ||
         (s->hidden != head->target.hidden &&
          json_object_set_new(config, "target_hidden_size", json_integer(head->target.hidden))))
@@ -159,7 +161,8 @@ static int publish_joined(json_t *config, const struct head_params *head, const 
 {
     const bool experts = head->kind != HEAD_EAGLE1;
     if (head->kind == HEAD_JAKIRO && s->expert_inner != s->hidden)
-        return err_set(err, ERR_INPUT, "its experts have an inner width of %d; Jakiro's program gives them the hidden one, %d",
+        return err_set(err, ERR_INPUT, "its experts have an inner width of %d, but Jakiro's program supports only the hidden "
+                       "width, %d",
                        s->expert_inner, s->hidden);
     if (json_object_set_new(config, "bias", json_boolean(head->joint_bias)) ||
         (experts && (json_object_set_new(config, "num_local_experts", json_integer(s->router.experts)) ||
@@ -200,7 +203,7 @@ static int refuse_program(const struct head_params *head, enum head_program prog
     int other = 0;
     while (!(HOLDS[other] >> head->kind & 1))
         other++;
-    return err_set(err, ERR_INPUT, "is a head of the kind %s, which %s cannot represent; export it for %s%s",
+    return err_set(err, ERR_INPUT, "is a %s head, which the format %s does not support; export it for %s%s",
                    head_kind_name(head->kind), head_program_words[program], head_program_words[other],
                    head->kind == HEAD_EAGLE3 ? " or speculators" : "");
 }

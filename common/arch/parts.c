@@ -656,12 +656,12 @@ int arch_state_layers(const json_t *config, const struct arch *arch, const struc
         const bool attention = has_tensor(&lookup, one, i), state = has_tensor(&lookup, other, i);
         fill_name(name, sizeof name, naming->slot[state ? other : one], i, 0);
         if (attention && state)
-            return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a state, as %s; a layer has one of the "
-                           "two: remove the tensors of the other", i, name);
+            return err_set(err, ERR_INPUT, "layer %d has tensors of attention and of a recurrent state, such as %s; a layer "
+                           "has only one of the two, so remove the tensors of the other", i, name);
         if (attention == state || state == shape->layer[i].state)
             continue;
         if (config_get(text, key))
-            return err_set(err, ERR_INPUT, "config.json: %s makes layer %d %s, but the weights have %s; correct config.json",
+            return err_set(err, ERR_INPUT, "config.json: by %s layer %d is %s, but the weights contain %s; correct config.json",
                            key, i, kinds[!state], name);
         shape->layer[i].state = state;
     }
@@ -683,8 +683,8 @@ int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*h
     int count = 0;
     for (int layer; has_predictor(&lookup, layer = shape->layers + count); count++) {
         if (count == PREDICTORS_MAX || layer == LAYERS_MAX)
-            return err_set(err, ERR_INPUT, "has layers from %d on that predict further tokens; at most %d, up to layer %d, are "
-                           "supported", shape->layers, PREDICTORS_MAX, LAYERS_MAX - 1);
+            return err_set(err, ERR_INPUT, "has too many multi-token prediction layers, from layer %d on; at most %d, and up "
+                           "to layer %d, are supported", shape->layers, PREDICTORS_MAX, LAYERS_MAX - 1);
         bool dense = !shape->router.experts || (shape->dense_inner && has_tensor(&lookup, SLOT_DENSE_GATE, layer));
         shape->layer[layer].ffn = dense ? FFN_DENSE : FFN_EXPERTS;
         shape->predictor[count].embed = has_tensor(&lookup, SLOT_PREDICT_EMBED, layer);

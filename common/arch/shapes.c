@@ -155,8 +155,8 @@ static int unknown_shape(const char *option, const char *name, struct err *err)
     struct nearest nearest = {.word = name};
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
         nearest_offer(&nearest, SHAPES[i].name);
-    return err_set(err, ERR_INPUT, "%s %s: no shape is known by that name; %s%s%s`moe-convert list` has them, and a "
-                   "config.json can be given", option, name, nearest.best ? "did you mean " : "",
+    return err_set(err, ERR_INPUT, "%s %s: unknown shape; %s%s%s`moe-convert list` lists the known shapes, and a config.json "
+                   "can be named instead", option, name, nearest.best ? "did you mean " : "",
                    nearest.best ? nearest.best : "", nearest.best ? "? " : "");
 }
 

@@ -64,8 +64,9 @@ int direct_take(const struct direct_file *file, uint64_t offset, size_t want, in
         return 1;
     size_t whole = file->direct ? there & ~(size_t)(DIRECT_STEP - 1) : there;
     if (whole == *done)
-        return err_set(err, ERR_INPUT, "%s: ends at byte %llu, %llu are needed: it was truncated while it was read; restore it "
-                       "and run again", file->path, (unsigned long long)(offset + there), (unsigned long long)(offset + want));
+        return err_set(err, ERR_INPUT, "%s: ends at byte %llu, but %llu bytes are needed: the file was truncated while it was "
+                       "read; restore it and run again", file->path, (unsigned long long)(offset + there),
+                       (unsigned long long)(offset + want));
     *done = whole;
     return 0;
 }

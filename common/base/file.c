@@ -44,7 +44,8 @@ int file_read(struct text *out, const char *path, size_t limit, struct err *err)
             break;
         text.length += got;
         if (text.length > limit) {
-            err_set(err, ERR_INPUT, "%s: larger than the %zu bytes that such a file may have", name, limit);
+            err_set(err, ERR_INPUT, "%s: is larger than %zu bytes, the limit for files of this kind; check that it is the "
+                    "right file", name, limit);
             goto done;
         }
     }
@@ -112,7 +113,7 @@ int file_nameless(int *fd, const char *folder, struct err *err)
         goto done;
     *fd = mkostemp(path.data, O_CLOEXEC);
     if (*fd < 0) {
-        err_errno(err, "%s: cannot write into this folder", folder);
+        err_errno(err, "%s: files cannot be written to this folder", folder);
         goto done;
     }
     unlink(path.data);
@@ -382,7 +383,7 @@ static int open_temporary(struct output *out, struct err *err)
         int length = attempt ? snprintf(name, PATH_MAX, "%s.tmp.%ld.%d", out->target, (long)getpid(), attempt)
                              : snprintf(name, PATH_MAX, "%s.tmp.%ld", out->target, (long)getpid());
         if (length >= PATH_MAX)
-            return err_set(err, ERR_IO, "%s: the name is too long", out->path);
+            return err_set(err, ERR_IO, "%s: the name is too long; give a shorter one", out->path);
         if (create_named(out)) {
             if (lock_named(out))
                 return 0;
@@ -394,7 +395,7 @@ static int open_temporary(struct output *out, struct err *err)
         if (errno != EEXIST)
             break;
     }
-    return err_errno(err, "%s: cannot write into its folder", out->path);
+    return err_errno(err, "%s: files cannot be written to the folder of this output", out->path);
 }
 
 int output_check_folder(const char *path, struct err *err)
@@ -404,7 +405,8 @@ int output_check_folder(const char *path, struct err *err)
     const int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
     if (!strcmp(path, "-") || snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".") >= PATH_MAX)
         return 0;
-    return !access(folder, W_OK) ? 0 : err_errno(err, "%s: a file cannot be made in this folder; name another", path);
+    return !access(folder, W_OK) ? 0 : err_errno(err, "%s: files cannot be written to the folder of this output; name another",
+                                                 path);
 }
 
 static off_t file_bytes(const char *path)
@@ -421,9 +423,10 @@ static int move_left(struct output *out, const char *part, struct err *err)
     if (fd < 0)
         return errno == ENOENT ? 0 : err_errno(err, "%s: cannot be written", out->path);
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        err_set(err, ERR_INPUT, "%s: another process is writing it; wait for that, or name another output", out->path);
+        err_set(err, ERR_INPUT, "%s: another process is writing this file; wait until it ends, or name another output",
+                out->path);
     else if (file_bytes(part) > file_bytes(out->left) ? rename(part, out->left) : unlink(part))
-        err_errno(err, "%s: the unfinished output of an earlier run cannot be moved", out->path);
+        err_errno(err, "%s: the unfinished output of an earlier run, named .part, cannot be renamed", out->path);
     else
         rc = 0;
     close(fd);
@@ -435,7 +438,7 @@ static int open_part(struct output *out, struct err *err)
     char *name = slots[out->slot].name;
     struct text left = {0};
     if (snprintf(name, PATH_MAX, "%s.part", out->target) >= PATH_MAX)
-        return err_set(err, ERR_IO, "%s: the name is too long", out->path);
+        return err_set(err, ERR_IO, "%s: the name is too long; give a shorter one", out->path);
     if (text_printf(&left, err, "%s.old", name))
         return -1;
     out->left = left.data;
@@ -444,7 +447,7 @@ static int open_part(struct output *out, struct err *err)
     if (file_bytes(out->left) < 0)
         mem_free(&out->left);
     if (!create_named(out))
-        return err_errno(err, "%s: cannot write into its folder", out->path);
+        return err_errno(err, "%s: files cannot be written to the folder of this output", out->path);
     (void)!flock(out->fd, LOCK_EX | LOCK_NB);           /* on file systems without locks, none is taken */
     return 0;
 }
@@ -467,7 +470,7 @@ static int output_begin(struct output *out, bool kept, struct err *err)
         return fstat(out->fd, &status) ? err_errno(err, "standard output") : 0;
     }
     if (!*out->path)
-        return err_set(err, ERR_INPUT, "the name of an output file is empty");
+        return err_set(err, ERR_INPUT, "the name of an output file is empty; name a file");
     bool exists = stat(out->path, &status) == 0;
     if (exists && S_ISDIR(status.st_mode))
         return err_set(err, ERR_INPUT, "%s: is a folder; name a file in it", out->path);
@@ -483,7 +486,7 @@ static int output_begin(struct output *out, bool kept, struct err *err)
         return -1;
     out->slot = slot_take();
     if (out->slot < 0)
-        return err_set(err, ERR_IO, "%s: more than %d outputs are open at once", out->path, SLOTS);
+        return err_set(err, ERR_IO, "%s: more than %d outputs are open at once; write fewer", out->path, SLOTS);
     if (kept ? open_part(out, err) : open_temporary(out, err))
         return -1;
     if (exists)
@@ -634,9 +637,11 @@ int output_write(struct output *out, const void *data, size_t bytes, struct err 
 static int check_range(const struct output *out, uint64_t offset, size_t bytes, struct err *err)
 {
     if (out->slot < 0)
-        return err_set(err, ERR_INPUT, "%s: cannot be written out of order; name a file on disk", output_name(out));
+        return err_set(err, ERR_INPUT, "%s: is not a regular file, which this output needs; name a file on disk",
+                       output_name(out));
     if (offset > INT64_MAX || bytes > INT64_MAX - offset)
-        return err_set(err, ERR_INPUT, "%s: offset %llu is beyond any file", output_name(out), (unsigned long long)offset);
+        return err_set(err, ERR_INPUT, "%s: offset %llu exceeds the size that a file can have", output_name(out),
+                       (unsigned long long)offset);
     return 0;
 }
 
@@ -678,7 +683,8 @@ int output_expect(const struct output *out, uint64_t bytes, struct err *err)
     const uint64_t blocks = geteuid() ? disk.f_bavail : disk.f_bfree;
     if (bytes <= blocks * disk.f_frsize)
         return 0;
-    return err_set(err, ERR_IO, "%s: needs %.1f MB, and its disk has %.1f MB free; free some, or name a file on another disk",
+    return err_set(err, ERR_IO, "%s: needs %.1f MB, but its disk has only %.1f MB free; free some space, or name a file on "
+                   "another disk",
                    out->path, (double)bytes * 1e-6, (double)blocks * (double)disk.f_frsize * 1e-6);
 }
 

@@ -11,7 +11,8 @@
 void *plugin_load(const char *file, const char *remedy, struct err *err)
 {
     (void)remedy;
-    err_set(err, ERR_INPUT, "static commands cannot load %s; install a package, or build from source", file);
+    err_set(err, ERR_INPUT, "%s cannot be loaded by statically linked commands; install a package of moekit, or build it from "
+            "source", file);
     return NULL;
 }
 
@@ -35,7 +36,7 @@ void *plugin_load(const char *file, const char *remedy, struct err *err)
             err_set(err, ERR_INPUT, "%s; build it again", dlerror());
         return library;
     }
-    err_set(err, ERR_INPUT, "this build has no %s; %s", file, remedy);
+    err_set(err, ERR_INPUT, "%s is not part of this build; %s", file, remedy);
     return NULL;
 }
 

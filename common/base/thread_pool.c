@@ -140,7 +140,7 @@ static int start_members(struct thread_pool *pool, struct err *err)
         pool->started += !failed;
     }
     if (failed)
-        return err_set(err, ERR_MEMORY, "cannot start thread %d of %d: %s; ask for fewer with --threads", pool->started + 2,
+        return err_set(err, ERR_MEMORY, "thread %d of %d cannot be started: %s; give fewer --threads", pool->started + 2,
                        pool->threads, strerror(failed));
     return 0;
 }
@@ -148,7 +148,7 @@ static int start_members(struct thread_pool *pool, struct err *err)
 int thread_pool_new(struct thread_pool **out, int threads, struct err *err)
 {
     if (threads < 1 || threads > 256)
-        return err_set(err, ERR_INPUT, "%d threads: must be 1 to 256", threads);
+        return err_set(err, ERR_INPUT, "the number of threads is %d; it must be from 1 to 256", threads);
     struct thread_pool *pool = mem_alloc_aligned(1, sizeof *pool, err);
     if (!pool)
         return -1;
@@ -189,10 +189,10 @@ int thread_pool_pin(struct thread_pool *pool, struct err *err)
     cpu_set_t allowed, one;
     int failed = 0, cpu = -1;
     if (sched_getaffinity(0, sizeof allowed, &allowed))
-        return err_set(err, ERR_IO, "cannot determine which processors may be used: %s", strerror(errno));
+        return err_set(err, ERR_IO, "the processors that this process may use cannot be determined: %s", strerror(errno));
     if (CPU_COUNT(&allowed) < pool->threads)
-        return err_set(err, ERR_INPUT, "%d threads cannot have a processor each: there are %d; ask for fewer with --threads or "
-                       "do not pin them", pool->threads, CPU_COUNT(&allowed));
+        return err_set(err, ERR_INPUT, "%d threads cannot be pinned to a processor each, because there are only %d "
+                       "processors; give fewer --threads, or leave --pin out", pool->threads, CPU_COUNT(&allowed));
     for (int i = 0; i < pool->threads && !failed; i++) {
         do
             cpu++;
@@ -204,7 +204,7 @@ int thread_pool_pin(struct thread_pool *pool, struct err *err)
     pool->before = allowed;
     pool->pinned = true;
     if (failed)
-        return err_set(err, ERR_IO, "cannot bind a thread to processor %d: %s", cpu, strerror(failed));
+        return err_set(err, ERR_IO, "a thread cannot be bound to processor %d: %s", cpu, strerror(failed));
     return 0;
 }
 

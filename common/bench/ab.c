@@ -103,7 +103,7 @@ static int ab_open(struct ab *ab, struct err *err)
     const struct ab_setup *setup = ab->setup;
     ab->input = ab->stream[0] = ab->stream[1] = ab->errors_file = -1;
     if (!strcmp(setup->suite, "-"))
-        return err_set(err, ERR_INPUT, "the suite is read by both builds; give it as a file");
+        return err_set(err, ERR_INPUT, "the suite cannot be standard input, because both builds read it; give it as a file");
     return find_program(&ab->program[0], setup->build[0], err) || find_program(&ab->program[1], setup->build[1], err) ||
            suite_read(&ab->suite, setup->suite, err) || check_inputs(ab, err) || (setup->keep && make_folder(ab, err)) ||
            put_suite(ab, err) ||
@@ -128,7 +128,8 @@ static int name_descriptor(struct text *out, int fd, struct err *err) { return t
 
 static int empty(int fd, struct err *err)
 {
-    return ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "the temporary folder (TMPDIR)") : 0;
+    return ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "a file in the temporary folder (TMPDIR) cannot be "
+                                                                      "written") : 0;
 }
 
 /* Reports a failed run with the error line that the run printed. */
@@ -180,7 +181,7 @@ static int run_build(const struct ab *ab, int side, int round, struct text *path
     if (empty(ab->stream[side], err) || empty(ab->errors_file, err))
         return -1;
     if (lseek(ab->input, 0, SEEK_SET) < 0)
-        return err_errno(err, "the temporary folder (TMPDIR)");
+        return err_errno(err, "a file in the temporary folder (TMPDIR) cannot be written");
     if (child_run(&child, &status, err))
         return -1;
     return status ? refuse(ab, side, status, err) : 0;
@@ -193,7 +194,8 @@ static int read_stream(struct measurements *all, const char *path, struct err *e
     struct stat status;
     if (!stat(path, &status) && !status.st_size)
         return err_set(err, ERR_INPUT,
-                       "wrote no stream, so it is not moe-bench; give the path of a moe-bench program or of its build folder");
+                       "wrote no stream, so this program is not moe-bench; give the path of a moe-bench program, or of its "
+                       "build folder");
     int rc = reader_open(&in, path, STREAM_BENCH, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
     reader_close(&in);
     return rc;
@@ -226,7 +228,7 @@ static int run_rounds(const struct ab *ab, struct interleaved *interleaved, stru
     console_progress(ab->setup->console, &bar, "rounds", (uint64_t)ab->setup->rounds);
     for (int round = 0; !rc && round < ab->setup->rounds && !interleaved_decided(interleaved); round++) {
         unsigned char coin;
-        rc = getentropy(&coin, 1) ? err_errno(err, "drawing random numbers")
+        rc = getentropy(&coin, 1) ? err_errno(err, "random numbers cannot be drawn")
                                   : run_round(ab, round, coin & 1, interleaved, err);
         progress_step(&bar, 1);
     }

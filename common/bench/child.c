@@ -20,10 +20,10 @@ static int put_input(int fd, const char *input, struct err *err)
     while (at < bytes) {
         ssize_t n = write(fd, input + at, bytes - at);
         if (n < 0 && errno != EINTR)
-            return err_errno(err, "keeping the input of a command in the temporary folder (TMPDIR)");
+            return err_errno(err, "the input of a command cannot be written to the temporary folder (TMPDIR)");
         at += n > 0 ? (size_t)n : 0;
     }
-    return lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "the temporary folder (TMPDIR)") : 0;
+    return lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "a file in the temporary folder (TMPDIR) cannot be written") : 0;
 }
 
 int child_input(int *out, const char *folder, const char *text, struct err *err)
@@ -113,12 +113,12 @@ int child_run(const struct child *child, int *status, struct err *err)
     if (!pid)
         exec_program(child, &ending, &mask);
     if (pid < 0) {
-        rc = err_errno(err, "starting %s", child->words[0]);
+        rc = err_errno(err, "%s cannot be started", child->words[0]);
     } else {
         setpgid(pid, pid);          /* set in parent and child, so that it is set before either continues */
         int over = ended(pid, child->seconds, &ending, status);
         if (over < 0)
-            rc = err_errno(err, "waiting for %s", child->words[0]);
+            rc = err_errno(err, "waiting for the end of %s failed", child->words[0]);
         if (!over) {
             kill(-pid, SIGKILL);
             waitpid(pid, status, 0);

@@ -59,7 +59,8 @@ static int time_bursts(struct disk *disk, double limit, struct transfer_speed *o
 static int open_reads(struct disk *disk, const char *path, struct err *err)
 {
     if (disk->file.bytes < DISK_BURST)
-        return err_set(err, ERR_INPUT, "%s: has %llu bytes; reading is measured with a file of %d MiB or more, such as a model",
+        return err_set(err, ERR_INPUT, "%s: has only %llu bytes; the read bandwidth is measured with a file of at least %d "
+                       "MiB, such as a model",
                        path, (unsigned long long)disk->file.bytes, DISK_BURST >> 20);
     if (!(disk->memory = large_pages_alloc(DISK_BURST)))
         return err_memory(err);

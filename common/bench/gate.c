@@ -28,7 +28,7 @@ int gates_make(struct gates *out, const struct suite *suite, const struct measur
 {
     struct gates made = {.suite = suite};
     if (!suite->gate_count)
-        return err_set(err, ERR_INPUT, "the suite has no limits in \"gate\"; moe-bench(1) has an example");
+        return err_set(err, ERR_INPUT, "the suite has no \"gate\", the list of limits to check; moe-bench(1) shows an example");
     if (!(made.values = mem_alloc((size_t)suite->gate_count, sizeof *made.values, err)) ||
         !(made.verdicts = mem_alloc((size_t)suite->gate_count, sizeof *made.verdicts, err))) {
         gates_free(&made);
@@ -124,9 +124,10 @@ int gates_junit(struct text *out, const struct gates *gates, struct err *err)
 int gates_answer(const struct gates *gates, struct err *err)
 {
     if (gates->failed)
-        return err_set(err, ERR_ANSWER_NO, "%d of %d gates fail", gates->failed, gates->suite->gate_count);
+        return err_set(err, ERR_ANSWER_NO, "%d of the suite's %d gates failed", gates->failed, gates->suite->gate_count);
     if (gates->unclear)
-        return err_set(err, ERR_NO_ANSWER, "%d of %d gates cannot be judged: their figures are not in the stream",
+        return err_set(err, ERR_NO_ANSWER, "%d of the suite's %d gates cannot be judged, because the stream lacks their "
+                       "figures",
                        gates->unclear, gates->suite->gate_count);
     return 0;
 }

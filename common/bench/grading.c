@@ -68,7 +68,8 @@ static int check_used(const bool *used, const char *const *list, int count, cons
 {
     for (int i = 0; i < count; i++)
         if (!used[i])
-            return err_set(err, ERR_INPUT, "%s: no text of %s has the task '%.*s'; moe-bench report lists its tasks", option,
+            return err_set(err, ERR_INPUT, "%s: no text of %s has the task '%.*s'; `moe-bench report` lists the tasks of a "
+                           "stream", option,
                            stream, (int)strcspn(list[i], "="), list[i]);
     return 0;
 }
@@ -92,7 +93,7 @@ static int check_options(const struct grading_options *options, struct err *err)
     for (int i = 0; i < options->command_count; i++) {
         const char *equals = strchr(options->commands[i], '=');
         if (!equals || !equals[1 + strspn(equals + 1, " \t\n")])      /* an empty command would accept every answer */
-            return err_set(err, ERR_INPUT, "--command: '%s' is not TASK=COMMAND", options->commands[i]);
+            return err_set(err, ERR_INPUT, "--command: expected TASK=COMMAND, not '%s'", options->commands[i]);
     }
     return 0;
 }
@@ -214,7 +215,7 @@ static int take_done(struct work *work, const struct decode_done *done, struct e
 static int add_setting(struct work *work, const char *name, bool forced, struct err *err)
 {
     if (work->setting_count == BENCH_SETTINGS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d settings", BENCH_SETTINGS_MAX);
+        return err_set(err, ERR_INPUT, "the stream has more than %d settings; grade fewer at a time", BENCH_SETTINGS_MAX);
     if (!(work->settings[work->setting_count] = mem_string(name, err)))
         return -1;
     work->forced[work->setting_count++] = forced;
@@ -224,7 +225,7 @@ static int add_setting(struct work *work, const char *name, bool forced, struct 
 static int take_sample(struct work *work, const struct bench_sample *sample, struct err *err)
 {
     if (sample->setting >= work->setting_count)
-        return err_set(err, ERR_INPUT, "setting %d was not announced; the stream is damaged", sample->setting);
+        return err_set(err, ERR_INPUT, "setting %d has no setting record; the stream is damaged", sample->setting);
     work->next_setting = sample->setting;
     return 0;
 }
@@ -269,7 +270,8 @@ static int open_stream(struct work *work, const struct reader *in, struct err *e
         return err_set(err, ERR_INPUT, "%s: a %s stream; expected a decode or bench stream", reader_name(in),
                        source->kind_name);
     if (source->kind == STREAM_DECODE && work->options->stream)
-        return err_set(err, ERR_INPUT, "%s: a decode stream has no place for grades; --stream is for bench streams",
+        return err_set(err, ERR_INPUT, "%s: is a decode stream, which cannot store grades; leave --stream out, or grade a "
+                       "bench stream",
                        reader_name(in));
     for (int i = 0; i < source->label_count; i++)
         forced |= !strcmp(source->labels[i].key, "forced");
@@ -304,8 +306,8 @@ int grading_run(struct grading *grading, const char *path, const struct grading_
     for (size_t i = 0; i < made.count; i++)
         graded += made.rows[i].graded;
     if (!graded) {
-        err_set(err, ERR_INPUT, "%s: no text has an answer to be compared with; give the files that its prompts are from (what "
-                "was forced is not graded)",
+        err_set(err, ERR_INPUT, "%s: none of its texts can be graded; give the prompt files with the right answers (texts "
+                "with forced routes or tokens are not graded)",
                 reader_name(in));
         goto done;
     }

@@ -103,7 +103,8 @@ static int find_reference(const struct run *run, const struct ready_setting *rea
         if (meant && samples_alike(&ready[number].settings, &ready[i].settings))
             return i;
     }
-    return err_set(err, ERR_INPUT, "setting '%s': no reference has the same sampling settings%s; add such a setting",
+    return err_set(err, ERR_INPUT, "setting '%s': there is no reference with the same sampling settings%s; add one to the "
+                   "suite",
                    setting->name, suite->reference >= 0 ? "" : ", without draft and budget, on the same model and device");
 }
 
@@ -131,8 +132,8 @@ static int check_split(const struct caching_options *caching, struct err *err)
     if (caching_split(&split, caching, err))
         return -1;
     return split_rule_is_lossless(&split) ? 0
-        : err_set(err, ERR_INPUT, "--split %s: bytes depend on the draft, so settings cannot be compared; choose "
-                  "static", split_rule_name(&split));
+        : err_set(err, ERR_INPUT, "--split %s: texts depend on the draft under this rule, so settings cannot be compared; "
+                  "choose static", split_rule_name(&split));
 }
 
 /* Opens every model and setting once before anything is decoded, so that errors are reported at once. */
@@ -164,14 +165,15 @@ static int prepare(struct run *run, struct err *err)
     for (int i = 0; i < suite->setting_count; i++) {
         const struct identity_row *reference = &run->identity->rows[run->identity->rows[i].reference];
         if (reference->apart) {
-            err_set(err, ERR_INPUT, "setting '%s': its reference '%s' is %s; name another \"reference\"",
+            err_set(err, ERR_INPUT, "setting '%s': its reference '%s' may differ from the model's own text (%s); name another "
+                    "\"reference\"",
                     suite->settings[i].name, suite->settings[reference->setting].name, reference->apart);
             goto done;
         }
     }
     console_notes(setup->console, &note);
-    rc = compared ? 0 : err_set(err, ERR_INPUT, "there is nothing to compare: the settings are references, or may differ; add "
-                                                "one that drafts, or use --strict");
+    rc = compared ? 0 : err_set(err, ERR_INPUT, "there is nothing to compare: every setting is a reference, or its text may "
+                                "differ; add a setting that drafts, or use --strict");
 done:
     for (size_t i = 0; ready && i < count; i++)
         ready_setting_close(&ready[i]);
@@ -185,7 +187,7 @@ static int check_prompts(struct run *run, struct err *err)
     run->prompts = run->machines[0].opened.count;
     for (size_t i = 1; i < run->machine_count; i++)
         if (run->machines[i].opened.count != run->prompts)
-            return err_set(err, ERR_INPUT, "model %s has %zu prompts, model %s %zu; all must have the same",
+            return err_set(err, ERR_INPUT, "model %s has %zu prompts, but model %s has %zu; give all models the same prompts",
                            run->setup->suite->models[run->machines[i].model].name, run->machines[i].opened.count,
                            run->setup->suite->models[run->machines[0].model].name, run->prompts);
     return (run->walk = mem_alloc(run->prompts, sizeof *run->walk, err)) ? 0 : -1;

@@ -13,7 +13,7 @@ int judge_ask(const char *command, const char *input, double seconds, const char
     if (child_input(&child.input, folder, input, err) || child_run(&child, &status, err))
         goto done;
     if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) {
-        err_set(err, ERR_INPUT, "the command '%s' ended with %s %d; it must exit with 0 for a right answer and 1 for a "
+        err_set(err, ERR_INPUT, "the command '%s' ended with %s %d; it must exit with status 0 for a right answer and 1 for a "
                 "wrong one", command, WIFEXITED(status) ? "exit status" : "signal",
                 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
         goto done;

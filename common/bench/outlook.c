@@ -52,13 +52,13 @@ static int choose_slots(struct outlook_place *place, const struct outlook_setup 
     place->runs = place->slots >= top_k;
     if (setup->cache && (double)place->slots * model->slot + taken > left) {
         place->runs = false;
-        return err_set(err, ERR_INPUT, "--cache-experts %s: %lld experts take %.0f MB, and %.0f MB of memory are left; give "
-                       "less, or auto", text, (long long)place->slots, 1e-6 * (double)place->slots * model->slot,
+        return err_set(err, ERR_INPUT, "--cache-experts %s: %lld experts need %.0f MB, but only %.0f MB of memory are free; "
+                       "give less, or auto", text, (long long)place->slots, 1e-6 * (double)place->slots * model->slot,
                        1e-6 * fmax(left - taken, 0));
     }
     if (setup->cache && !place->runs)
-        return err_set(err, ERR_INPUT, "--cache-experts %s: holds %lld experts, and one token uses %d in a layer; give at "
-                       "least %.0f bytes", text, (long long)place->slots, top_k, top_k * model->slot);
+        return err_set(err, ERR_INPUT, "--cache-experts %s: has room for %lld experts, but one token uses %d in a layer; give "
+                       "at least %.0f bytes", text, (long long)place->slots, top_k, top_k * model->slot);
     return 0;
 }
 

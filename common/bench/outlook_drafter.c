@@ -35,7 +35,7 @@ static int read_accept(struct outlook_drafter *out, struct spec *spec, struct er
         char *end;
         double value = strtod(at, &end);
         if (end == at || (*end && *end != '/') || !(value >= 0 && value <= 1) || depth == PLAN_DEPTHS)
-            return err_set(err, ERR_INPUT, "%s: accept=%s: expected up to %d probabilities from 0 to 1 with slashes between, "
+            return err_set(err, ERR_INPUT, "%s: accept=%s: expected up to %d probabilities from 0 to 1, separated by slashes, "
                            "as in 0.8/0.7/0.6", spec_kind(spec), text, PLAN_DEPTHS);
         for (int i = depth; i < PLAN_DEPTHS; i++)
             out->accept[i] = value;
@@ -60,7 +60,8 @@ static int read_model(struct outlook_drafter *out, const struct reading *from, s
         spec_end(from->spec, err))
         return -1;
     if (!file)
-        return err_set(err, ERR_INPUT, "model: which model drafts? give file=FILE, a model file or a config.json");
+        return err_set(err, ERR_INPUT, "model: no draft model is given; write model:file=FILE with a model file or a "
+                       "config.json");
     if (dtype && (!format_by_name(dtype, &found) || !format_from_floats(found)))
         return err_set(err, ERR_INPUT, "model: dtype=%s: expected f32, f16, bf16, fp8, q8 or q4", dtype);
     formats.dense = dtype ? (int)found : -1;
@@ -101,8 +102,8 @@ static int read_head(struct outlook_drafter *out, const struct reading *from, st
         spec_end(from->spec, err))
         return -1;
     if (!file == !size)
-        return err_set(err, ERR_INPUT, "head: give file=FILE, a head file, or bytes=SIZE, what one of its tokens reads beside "
-                       "the model's output head");
+        return err_set(err, ERR_INPUT, "head: expected head:file=FILE with a head file, or head:bytes=SIZE with the bytes "
+                       "that the head reads per token, without the model's output head");
     if (size && number_size(size, 1, (uint64_t)1 << 50, &bytes, err))
         return err_at(err, "head: bytes");
     if (file && outlook_model_read_head(&head, file, err))
@@ -123,8 +124,10 @@ static int read_mtp(struct outlook_drafter *out, const struct reading *from, str
     if (spec_end(from->spec, err))
         return -1;
     if (!from->target->shape.predictors)
-        return err_set(err, ERR_INPUT, "mtp: %s", from->target->file ? "the model has no predictors; leave it out"
-                       : "a config.json does not say whether there are predictors; give a model file, or head:bytes=SIZE");
+        return err_set(err, ERR_INPUT, "mtp: %s", from->target->file ? "the model has no layers for multi-token prediction; "
+                       "leave mtp out"
+                       : "a config.json does not show whether the model has layers for multi-token prediction; give a model "
+                       "file, or use head:bytes=SIZE");
     add(&out->step, &from->target->predictor, 1);
     if (!from->target->shape.predictor[0].head)
         add(&out->step, &from->target->head, 1);

@@ -93,8 +93,8 @@ static int published_formats(const json_t *config, const char *path, struct synt
     else if (method && !strcmp(method, "mxfp4"))
         options->experts = FORMAT_MXFP4;
     else if (quantised)
-        return err_set(err, ERR_INPUT, "%s: its weights are quantised by '%.40s', and how many bytes they take is not known; "
-                       "give it with --dtype, such as --dtype q4", path, method ? method : "no known method");
+        return err_set(err, ERR_INPUT, "%s: its weights are quantised by '%.40s', whose size is unknown; give the nearest "
+                       "format, such as --dtype q4", path, method ? method : "no known method");
     return 0;
 }
 
@@ -144,7 +144,8 @@ int outlook_model_read(struct outlook_model *out, const char *path, const struct
     if (known_shape(path) || folder || text_ends(path, ".json") || (!there && !strchr(path, '/') && !text_ends(path, ".moe")))
         return read_config(out, folder ? inside : path, formats, err);
     if (formats->dense >= 0 || formats->experts >= 0)
-        return err_set(err, ERR_INPUT, "%s: is a model file, whose formats are known; leave out --dtype and --expert-dtype",
+        return err_set(err, ERR_INPUT, "%s: is a model file, which defines its own formats; leave out --dtype and "
+                       "--expert-dtype",
                        path);
     return read_file(out, path, false, err);
 }

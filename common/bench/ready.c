@@ -45,7 +45,7 @@ static int read_prompts(const struct suite *suite, struct bench_model *model, co
     if (more < 0)
         goto done;
     if (!model->count) {
-        err_set(err, ERR_INPUT, "the suite's prompt files have no prompt for it; see \"prompts\", \"tasks\" and \"limits\"");
+        err_set(err, ERR_INPUT, "no prompt of the suite's files is selected; check \"prompts\", \"tasks\" and \"limits\"");
         goto done;
     }
     rc = 0;
@@ -95,7 +95,8 @@ static void note_turns(const struct bench_model *model, const struct console *co
     for (size_t i = 0; i < model->count; i++)
         several += model->prompts[i].turns > 1;
     if (several)
-        console_note(console, "%zu of %zu prompts: only the first of several turns is decoded; moe-decode asks all of them",
+        console_note(console, "%zu of %zu prompts have several turns, and only the first is decoded; moe-decode decodes all "
+                     "turns",
                      several, model->count);
 }
 

@@ -127,12 +127,13 @@ static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, 
     const struct recording *all = mine->all;
     int before = tree->nodes, node = leaf[0].node;
     if (leaves != 1 || leaf[0].siblings != 1 || (all->drafters == 1 && node != before - 1))
-        return err_set(err, ERR_INPUT, "the policy does not draft a chain; only chains are recorded");
+        return err_set(err, ERR_INPUT, "the policy drafts a tree, but the stream records chains only; record with --tree, or "
+                       "replay a policy that drafts chains");
     struct recorded_node recorded = find(mine, tree, node, tokens);
     const struct recorded_draft *draft = &all->draft[recorded.draft];
     if (recorded.at + tokens > draft->n - 1 && draft->n - 1 == all->length)
         return err_set(err, ERR_INPUT, "the policy drafts %d tokens, but only drafts of up to %d are recorded; record with "
-                       "--record-length %d, or set a cap with -K", recorded.at + tokens, all->length, recorded.at + tokens);
+                       "--record-length %d, or set a maximum with -K", recorded.at + tokens, all->length, recorded.at + tokens);
     int at = recorded.at;
     while (at < recorded.at + tokens && at + 1 < draft->n) {
         node = add(mine, tree, node, draft->row + (size_t)++at);
@@ -162,8 +163,8 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
         next[found++] = (struct draft_leaf){node, 1};
     }
     if (found < leaf->siblings && found < room && (!asked || (found == asked && asked < leaf->siblings)))
-        return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens after one of depth %d, of "
-                       "which %d were requested); record with a tree that is larger everywhere", leaf->siblings,
+        return err_set(err, ERR_INPUT, "the tree needs %d tokens after a node of depth %d, but only %d were recorded; record "
+                       "with a larger tree", leaf->siblings,
                        leaf->node < 0 ? 0 : tree->depth[leaf->node], asked);
     return found;
 }

@@ -47,7 +47,8 @@ static int draft(struct run *run, struct err *err)
         recorded_begin(&run->drafter[i], run->text, position_number(run));
     run->drafted = draft_grow(&growth, run->position->room, err);
     if (run->tree.nodes > run->shape->nodes)
-        return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", run->tree.nodes, run->shape->nodes);
+        return err_set(err, ERR_INPUT, "the policy drafted %d tokens, more than the maximum of %d", run->tree.nodes,
+                       run->shape->nodes);
     for (int i = 0; i < run->drafters.count; i++) {
         run->share[i].bytes = recorded_bytes(&run->drafter[i]);
         run->share[i].seconds = recorded_us(&run->drafter[i]) / 1e6;
@@ -332,7 +333,7 @@ static int open_drafters(struct run *run, struct err *err)
     }
     run->drafters.count = all->drafters;
     return run->named && !json_is_array(run->named)
-        ? err_set(err, ERR_INPUT, "the names of its drafters are not a list") : 0;
+        ? err_set(err, ERR_INPUT, "the stream's list of drafters is not a list; the stream is damaged") : 0;
 }
 
 /* Opens the shape of drafts. Recorded trees contain chains, too, so chains must be requested explicitly. A policy that
@@ -345,9 +346,9 @@ static int open_shape(struct run *run, struct err *err)
     if (shape_open(&run->shape, own ? NULL : setup->tree, err))
         return err_at(err, "--tree");
     if (trees && !own && !setup->tree)
-        return err_set(err, ERR_INPUT, "trees are recorded; add --tree as the stream was recorded with, or --tree chain");
+        return err_set(err, ERR_INPUT, "the stream records trees; add the --tree that it was recorded with, or --tree chain");
     if (!trees && run->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "chains are recorded; leave --tree out");
+        return err_set(err, ERR_INPUT, "the stream records chains, not trees; leave --tree out");
     return 0;
 }
 

@@ -68,7 +68,8 @@ static int count_samples(struct resume *resume, struct err *err)
 
 static int reject_other_run(const struct resume *resume, const char *what, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: was made with other %s; resume it with those, or run without --resume", resume->path,
+    return err_set(err, ERR_INPUT, "%s: the run was started with other %s; use the same to resume, or run without --resume",
+                   resume->path,
                    what);
 }
 
@@ -82,7 +83,7 @@ static int advance(struct resume *resume, struct writer *writer, const char *rul
             return 0;
         if (writer && resume->next->kind == &bench_grade_kind &&
             strcmp(((const struct bench_grade *)resume->next->body)->rule, rule))
-            return reject_other_run(resume, "rules of grading", err);
+            return reject_other_run(resume, "grading rules", err);
         if (writer && resume->next->kind != &decode_machine_kind && writer_copy(writer, resume->next, err))
             return -1;
     }
@@ -130,7 +131,7 @@ int resume_check(const struct resume *resume, const struct text *plan, struct er
 {
     if (plan->length == resume->plan.length && !memcmp(plan->data, resume->plan.data, plan->length))
         return 0;
-    return reject_other_run(resume, "settings, models or part of the prompts (--shard), or on another machine", err);
+    return reject_other_run(resume, "settings, models or --shard, or on another machine", err);
 }
 
 int resume_sample(struct resume *resume, int setting, int repeat, const struct prompt *prompt, const char *rule,

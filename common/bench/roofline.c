@@ -46,8 +46,8 @@ static int measure_both(const struct device_setup *setup, const struct file_map 
     if (measure_with(setup, map, seconds, out, &out->bytes_per_second, err))
         return -1;
     if (out->bytes_per_second == 0)
-        return err_set(err, ERR_INPUT, "device %s: has no measure of %s; use host", out->device,
-                       map->data ? "how a file is read" : "its read bandwidth");
+        return err_set(err, ERR_INPUT, "device %s: cannot measure %s; use host", out->device,
+                       map->data ? "the reading of a file" : "its read bandwidth");
     out->one_thread = out->bytes_per_second;
     return out->threads > 1 ? measure_with(&single, map, seconds, &one, &out->one_thread, err) : 0;
 }
@@ -60,7 +60,9 @@ int roofline_make(const struct device_setup *setup, const char *file, size_t byt
     if (file && file_map_open(&map, file, err))
         return -1;
     made.bytes = map.bytes;
-    int rc = file && !map.bytes ? err_set(err, ERR_INPUT, "is empty") : measure_both(setup, &map, seconds, &made, err);
+    int rc = file && !map.bytes ? err_set(err, ERR_INPUT, "is empty; name a file with data") : measure_both(setup, &map,
+                                                                                                            seconds, &made,
+                                                                                                            err);
     if (rc && file)
         err_at(err, "%s", file);
     if (file)

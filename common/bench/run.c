@@ -33,7 +33,8 @@ static int open_models(struct bench *bench, struct err *err)
 {
     const struct bench_setup *setup = bench->setup;
     if (setup->session.caching.hot_set && bench->suite->model_count > 1)
-        return err_set(err, ERR_INPUT, "--hot-set: a hot set belongs to one model, and the suite has %d",
+        return err_set(err, ERR_INPUT, "--hot-set: a hot set belongs to one model, but the suite has %d models; leave it out, "
+                       "or use a suite with one model",
                        bench->suite->model_count);
     if (!(bench->models = mem_alloc((size_t)bench->suite->model_count, sizeof *bench->models, err)))
         return -1;
@@ -238,11 +239,11 @@ static int check_settings(const struct suite *suite, struct err *err)
     for (int i = 0; i < suite->setting_count; i++) {
         const struct suite_setting *setting = &suite->settings[i];
         if (setting->threads || setting->device || setting->isa || setting->walk != SUITE_GIVEN)
-            return err_set(err, ERR_INPUT, "setting '%s': threads, device, isa and order are the same for all settings of a "
-                           "run; give them to the command or the suite", setting->name);
+            return err_set(err, ERR_INPUT, "setting '%s': threads, device, isa and order apply to all settings of a run; move "
+                           "them to the suite or the command line", setting->name);
         if (setting->parallel > 1 && suite->order != SUITE_BLOCKED)
-            return err_set(err, ERR_INPUT, "setting '%s': \"parallel\": the suite decodes each prompt with all settings "
-                           "before the next prompt; add \"order\": \"blocked\" to the suite", setting->name);
+            return err_set(err, ERR_INPUT, "setting '%s': \"parallel\": needs several prompts in a row, but the suite "
+                           "alternates settings prompt by prompt; add \"order\": \"blocked\" to the suite", setting->name);
     }
     return 0;
 }
@@ -267,12 +268,13 @@ static void note_left(const struct bench *bench)
 {
     const char *output = bench->setup->output, *path = bench->setup->resume;
     if (bench->resume)
-        console_note(bench->setup->console, "%s: %d finished samples are reused", path, resume_samples(bench->resume));
+        console_note(bench->setup->console, "%s: reuses the %d samples that the earlier run finished", path,
+                     resume_samples(bench->resume));
     else if (path)
-        console_note(bench->setup->console, "%s: has no finished samples of an earlier run; all samples are run", path);
+        console_note(bench->setup->console, "%s: contains no finished sample of an earlier run, so all samples are run", path);
     else if (writer_left(bench->writer))
-        console_note(bench->setup->console, "%s: an interrupted run left samples; this run starts again, --resume %s would "
-                     "reuse them", output, output);
+        console_note(bench->setup->console, "%s: contains samples of an interrupted run, but this run starts from the "
+                     "beginning; to reuse them, stop and start with --resume %s", output, output);
 }
 
 /* Ends a run whose samples are all in the stream already: compares them with the suite, but runs and writes nothing. */
@@ -282,9 +284,9 @@ static int pass_finished(struct bench *bench, struct err *err)
     if (run_samples(bench, err))
         return -1;
     if (resume_samples(bench->resume))
-        return err_set(err, ERR_INPUT, "%s: is complete, and has %d samples more than this suite needs; write to another "
-                       "file with -o", resume_path(bench->resume), resume_samples(bench->resume));
-    console_note(setup->console, "%s: is complete, and is left unchanged; nothing is run", setup->output);
+        return err_set(err, ERR_INPUT, "%s: is complete, and contains %d samples that this suite does not need; write to "
+                       "another file with -o", resume_path(bench->resume), resume_samples(bench->resume));
+    console_note(setup->console, "%s: is already complete, so nothing is run", setup->output);
     writer_abort(&bench->writer, err);
     return 0;
 }
@@ -301,7 +303,7 @@ static int run_all(struct bench *bench, struct err *err)
 {
     const size_t total = bench->models[0].count * (size_t)(bench->suite->setting_count * bench->suite->repetitions);
     if (!total)
-        console_note(bench->setup->console, "--shard %d/%d: this part is empty, as the suite has fewer prompts",
+        console_note(bench->setup->console, "--shard %d/%d: this part is empty, because the suite has fewer prompts than parts",
                      bench->setup->shard.part, bench->setup->shard.parts);
     console_progress(bench->setup->console, &bench->bar, "runs", total);
     int rc = resume_plan_part(&bench->plan, bench->setup->shard.part, bench->setup->shard.parts, err) ||

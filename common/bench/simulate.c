@@ -452,7 +452,8 @@ static int open_cache(struct run *r, const char *settings, struct err *err)
         setup.pins = pins;
         rc = pins ? 0 : -1;
         if (!rc && !setup.pinned)
-            rc = err_set(err, ERR_INPUT, "%d experts in fast memory are less than a layer; give more", r->slots);
+            rc = err_set(err, ERR_INPUT, "fast memory holds %d experts, fewer than one layer has; give more (--cached)",
+                         r->slots);
     }
     if (!rc)
         rc = cache_open(&r->cache, policy.data, &setup, err);
@@ -528,14 +529,15 @@ int simulate_possible(const struct simulation *simulation, const char *text, str
     const struct simulated_machine with = machine_of(machine, system);
     const int slots = simulated_machine_slots(&with, routes->layers, routes->experts);
     if (!machine->has_slow && (system->misses == MISSES_SLOW || system->misses == MISSES_GREEDY))
-        return err_set(err, ERR_INPUT, "%s: it computes experts by a slow processor, and the machine has none", system->name);
+        return err_set(err, ERR_INPUT, "%s: this system computes experts on a slow processor, but the machine has none; "
+                       "choose another system, or add \"slow\" to the machine", system->name);
     if (slots < routes->top_k && system->prefetch == PREFETCH_DRAFT && machine->has_copy)
-        return err_set(err, ERR_INPUT, "%s: its drafter, a copy of the model, takes %g %% of the experts' bytes, and leaves "
-                       "fast memory for %d experts, fewer than one token's %d; give more memory (--cached)", system->name,
+        return err_set(err, ERR_INPUT, "%s: its draft model, a copy of the target, takes %g %% of the experts' bytes and "
+                       "leaves fast memory for %d experts, but one token uses %d; give more (--cached)", system->name,
                        100 * machine->copy_share, slots, routes->top_k);
     if (slots < routes->top_k)
-        return err_set(err, ERR_INPUT, "%d experts in fast memory are too few for one token's %d; give more memory "
-                       "(--cached)", slots, routes->top_k);
+        return err_set(err, ERR_INPUT, "fast memory holds %d experts, but one token uses %d; give more (--cached)", slots,
+                       routes->top_k);
     return 0;
 }
 
@@ -552,11 +554,11 @@ static int open_store(struct run *r, const char *source, struct err *err)
                                          r->machine->draft_length};
     r->stores = r->machine->together && r->system->misses == MISSES_FETCH && r->system->keeps && r->system->overlaps;
     if (source && !r->machine->together)
-        return err_set(err, ERR_INPUT, "--prefetch: on this machine's link experts do not come together; describe it with "
+        return err_set(err, ERR_INPUT, "--prefetch: the machine's link transfers experts one at a time; describe it with "
                        "\"together\": true");
     if (source && (!r->stores || (r->system->prefetch != PREFETCH_NONE && r->system->prefetch != PREFETCH_POLICY)))
-        return err_set(err, ERR_INPUT, "--prefetch: %s does not read in advance what others name; lru-fetch, lfu-fetch and "
-                       "utility-fetch do", r->system->name);
+        return err_set(err, ERR_INPUT, "--prefetch: the system %s does not prefetch forecast experts; choose lru-fetch, "
+                       "lfu-fetch or utility-fetch", r->system->name);
     if ((source && forecast_open(&r->forecast, source, &setup, err)) ||
         !(r->tier = mem_alloc((size_t)routes->experts, sizeof *r->tier, err)) ||
         !(r->read_bytes = mem_alloc((size_t)routes->layers, sizeof *r->read_bytes, err)))
@@ -627,7 +629,8 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
         open_store(&r, simulation->prefetch, err))
         goto done;
     if (r.system->balances && !r.states) {
-        err_set(err, ERR_INPUT, "%s: its cache has no levels to balance by", r.system->name);
+        err_set(err, ERR_INPUT, "%s: balances by utility levels, which its cache policy does not have; choose the policy "
+                "utility", r.system->name);
         goto done;
     }
     for (; r.system->pins && (slot = cache_fetch(r.cache, &key, &victim)) >= 0;)       /* before the clock starts */

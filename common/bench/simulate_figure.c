@@ -125,7 +125,8 @@ static int lengths(struct picture *p, struct err *err)
     struct points_panel *panel = add_panel(p, "Tokens of an answer", "tokens", "tokens/s");
     panel->log2 = true;
     if (!p->texts)
-        return err_set(err, ERR_INPUT, "lengths: recorded routes have the length that they have; leave them out");
+        return err_set(err, ERR_INPUT, "lengths: varies the length of texts, which recorded routes fix; leave the route "
+                       "streams out");
     for (int tokens = 512; tokens <= 4096; tokens *= 2) {
         struct simulated_texts texts = *p->texts;
         struct simulated_routes drafted = {0}, undrafted = {0};
@@ -373,7 +374,8 @@ int simulate_figure(struct text *out, const struct simulation *simulation, const
                         .title = kinds[figure].title};
     int rc = kinds[figure].make(&p, err);
     for (int i = 0; !rc && i < p.points.panels; i++)
-        rc = p.points.panel[i].count ? 0 : err_set(err, ERR_INPUT, "fast memory does not hold a layer's experts");
+        rc = p.points.panel[i].count ? 0 : err_set(err, ERR_INPUT, "fast memory cannot hold the experts of one token in a "
+                                                   "layer; give more (--cached)");
     if (!rc)
         rc = write_form(out, &p, form, err);
     points_free(&p.points);

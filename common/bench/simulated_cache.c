@@ -145,7 +145,7 @@ static int open_caches(struct simulated_replay *r, struct err *err)
         return -1;
     r->states = cache_utility_states(r->store.cache, &r->K);
     return caching->tau && !r->states
-               ? err_set(err, ERR_INPUT, "--split: policy %s has no levels; choose utility", r->policy) : 0;
+               ? err_set(err, ERR_INPUT, "--split: the cache policy %s has no utility levels; choose utility", r->policy) : 0;
 }
 
 static int make_room(struct simulated_replay *r, struct err *err)
@@ -352,7 +352,7 @@ static int add_thresholds(int32_t **tau, size_t *count, size_t *room, const stru
                           struct err *err)
 {
     if (!iter->split_tau || !iter->split_levels)
-        return err_set(err, ERR_INPUT, "iteration %lld was not split by levels; record a run with --split balance",
+        return err_set(err, ERR_INPUT, "iteration %lld has no split thresholds; record the run with --split balance",
                        (long long)*count);
     if (mem_grow(tau, room, (*count + 1) * (size_t)layers, sizeof **tau, err))
         return -1;
@@ -366,8 +366,8 @@ static int check_thresholds(const struct simulated_routes *routes, size_t count,
     for (size_t i = 0; i < routes->steps; i++)
         verifications += !routes->step[i].prompt;
     return count == verifications ? 0
-           : err_set(err, ERR_INPUT, "has %zu iterations, but the routes have %zu verifications; record both with the same "
-                     "prompts, drafts and --max-tokens", count, verifications);
+           : err_set(err, ERR_INPUT, "the run has %zu iterations, but the routes have %zu verifications; record both with the "
+                     "same prompts, drafts and --max-tokens", count, verifications);
 }
 
 int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, const struct simulated_routes *routes,
@@ -383,8 +383,8 @@ int simulated_thresholds_read(int32_t **tau, size_t *count, const char *path, co
         return -1;
     const struct header *header = reader_header(in);
     int rc = header->has_model && header->model.moe_layers == routes->layers ? 0
-             : err_set(err, ERR_INPUT, "the run is of a model with %d layers with experts, but the routes have %d; record both "
-                       "with the same model", header->has_model ? header->model.moe_layers : 0, routes->layers);
+             : err_set(err, ERR_INPUT, "the model of the run has %d layers with experts, but that of the routes has %d; "
+                       "record both with the same model", header->has_model ? header->model.moe_layers : 0, routes->layers);
     while (!rc && (more = reader_next(in, &record, err)) > 0)
         if (record->kind == &decode_iter_kind)
             rc = add_thresholds(tau, count, &room, record->body, routes->layers, err);

@@ -35,15 +35,15 @@ static int get_speeds(struct simulated_machine *m, const json_t *link, struct er
     const json_t *all = json_object_get(link, "reads"), *pair;
     size_t at;
     if (all && (!json_is_array(all) || !m->together || json_array_size(all) > SIMULATED_SPEEDS))
-        return err_set(err, ERR_INPUT, "\"reads\": expected at most %d pairs of reads and bytes a second, of a link whose "
-                       "experts come together", (int)SIMULATED_SPEEDS);
+        return err_set(err, ERR_INPUT, "\"reads\": expected a list of at most %d pairs [concurrent reads, bytes/s], and "
+                       "\"together\": true", (int)SIMULATED_SPEEDS);
     json_array_foreach(all, at, pair) {
         const json_t *reads = json_array_get(pair, 0), *speed = json_array_get(pair, 1);
         const json_int_t count = json_integer_value(reads), before = at ? m->speed[at - 1].reads : 0;
         if (json_array_size(pair) != 2 || count <= before || count > 1 << 20 || !(json_number_value(speed) >= 1) ||
             !(json_number_value(speed) <= 1e15))
-            return err_set(err, ERR_INPUT, "\"reads\": pair %d: expected a number of reads above the previous one, and bytes "
-                           "a second from 1 to 1e15", (int)at + 1);
+            return err_set(err, ERR_INPUT, "\"reads\": pair %d: expected [concurrent reads, bytes/s], with more reads than in "
+                           "the pair before, and 1 to 1e15 bytes/s", (int)at + 1);
         m->speed[m->speeds].reads = (int)count;
         m->speed[m->speeds++].bytes_per_second = json_number_value(speed);
     }
@@ -109,7 +109,8 @@ static int get_machine(struct simulated_machine *m, const json_t *map, struct er
                                        "slow", "link", "forecast", "notes", NULL};
     char source[8];
     if (!json_is_object(map) || json_object_get(map, "settings"))
-        return err_set(err, ERR_INPUT, "expected a machine's description, a JSON object as moe-bench(1) shows it");
+        return err_set(err, ERR_INPUT, "expected the description of a machine: a JSON object in the form shown in "
+                       "moe-bench(1)");
     if (keys_known(map, keys, err) || keys_text(map, "machine", m->name, sizeof m->name, err) ||
         keys_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
         keys_real(map, "cached", -1, 0, 1, &m->cached, err) || keys_microseconds(map, "layer_us", 0, &m->layer_s, err) ||

@@ -78,7 +78,7 @@ static int open_recorded(void *context, const struct stream_model *model, struct
 {
     struct simulated_routes *r = context;
     if (!model->experts || !model->moe_layers)
-        return err_set(err, ERR_INPUT, "the model has no experts");
+        return err_set(err, ERR_INPUT, "the model has no experts to simulate; name routes of a Mixture-of-Experts model");
     r->layers = model->moe_layers;
     r->experts = model->experts;
     r->top_k = model->top_k;
@@ -113,7 +113,7 @@ int simulated_routes_read(struct simulated_routes *out, const struct strings *pa
     int rc = header_init(&header, STREAM_ROUTE, "moe-bench", MOE_VERSION, 0, NULL, err) ||
              route_input_read(&input, &consumer, &header, note, err) ? -1 : 0;
     if (!rc && !routes.steps)
-        rc = err_set(err, ERR_INPUT, "the routes have no decoded tokens; profile answers with -n");
+        rc = err_set(err, ERR_INPUT, "the routes contain prompts only, no decoded tokens; record answers with moe-profile -n");
     header_free(&header);
     if (rc)
         simulated_routes_free(&routes);

@@ -15,14 +15,15 @@ static int get_points(struct product_speed *out, const json_t *list, struct err 
     size_t at;
     json_t *pair;
     if (!json_array_size(list) || json_array_size(list) > SPEEDS_POINTS)
-        return err_set(err, ERR_INPUT, "expected 1 to %d pairs of rows and bytes a second", SPEEDS_POINTS);
+        return err_set(err, ERR_INPUT, "expected 1 to %d pairs [rows, bytes/s]", SPEEDS_POINTS);
     json_array_foreach(list, at, pair) {
         const double speed = json_number_value(json_array_get(pair, 1));
         const json_int_t rows = json_integer_value(json_array_get(pair, 0));
         const json_int_t before = at ? out->point[at - 1].rows : 0;
         if (json_array_size(pair) != 2 || rows <= before || (!at && rows != 1) || rows > 1 << 20 || !(speed >= 1) ||
             !(speed <= max))
-            return err_set(err, ERR_INPUT, "pair %d: expected rows from 1, ascending, and bytes a second from 1 to %g",
+            return err_set(err, ERR_INPUT, "pair %d: expected [rows, bytes/s], with more rows than in the pair before, and 1 "
+                           "to %g bytes/s",
                            (int)at + 1, max);
         out->point[at].rows = (int)rows;
         out->point[at].bytes_per_second = speed;
@@ -37,7 +38,7 @@ static int get_products(struct speeds *s, const json_t *products, struct err *er
     for (int f = 0; f < FORMAT_COUNT; f++)
         names[f] = format_name((enum weight_format)f);
     if (products && !json_is_object(products))
-        return err_set(err, ERR_INPUT, "expected a JSON object of formats and bytes a second");
+        return err_set(err, ERR_INPUT, "expected a JSON object of formats, each with a list of pairs [rows, bytes/s]");
     if (products && keys_known(products, names, err))
         return -1;
     for (int f = 0; f < FORMAT_COUNT; f++) {
@@ -82,10 +83,10 @@ static int get_all(struct speeds *s, const json_t *map, struct err *err)
         "type", "source", "notes", "sockets", "cores", "threads", "nodes", "caches", "gpus", "kernel", "device", "isa",
         "read_threads", "read_bandwidth_one_thread", NULL};
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "expected a JSON object, as `moe-bench machine --products --json` writes it");
+        return err_set(err, ERR_INPUT, "expected the JSON object that `moe-bench machine --products --json` writes");
     if (json_object_get(map, "fast"))
-        return err_set(err, ERR_INPUT, "is a description for moe-bench simulate, which belongs to one model; give what "
-                       "`moe-bench machine --products --json` writes on the machine");
+        return err_set(err, ERR_INPUT, "is a description for `moe-bench simulate`; give the output of `moe-bench machine "
+                       "--products --json` on that machine");
     const char *name = json_object_get(map, "machine") ? "machine" : "cpu";
     const char *memory = json_object_get(map, "available") ? "available" : "memory";
     if (keys_known(map, keys, err) || keys_text(map, name, s->name, sizeof s->name, err) ||

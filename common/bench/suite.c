@@ -51,7 +51,8 @@ static int get_word(const json_t *value, const char *key, const char *const *wor
             return 0;
         }
     }
-    return err_set(err, ERR_INPUT, "\"%s\": must be a word such as \"%s\"", key, nearest.best ? nearest.best : words[0]);
+    return err_set(err, ERR_INPUT, "\"%s\": must be one of its keywords, such as \"%s\"", key,
+                   nearest.best ? nearest.best : words[0]);
 }
 
 static char *resolved(const struct parse *parse, const char *name, struct err *err)
@@ -261,7 +262,7 @@ static int get_setting(struct parse *parse, const struct suite_variant *variant,
     setting->entry = variant->entry;
     setting->shared = json_incref(variant->shared);
     if (find_setting(suite, name) >= 0)
-        return err_set(err, ERR_INPUT, "\"settings\": there are two of the name '%s'", name);
+        return err_set(err, ERR_INPUT, "\"settings\": two settings have the name '%s'; rename one", name);
     if (model && (!json_is_string(model) || (setting->model = find_model(suite, json_string_value(model))) < 0))
         return err_set(err, ERR_INPUT, "setting '%s': \"model\": must be one of the names in \"models\"", name);
     if (!(setting->name = mem_string(name, err)))
@@ -361,7 +362,8 @@ static int get_figure(const json_t *value, int *out, struct err *err)
     }
     return nearest.best ? err_set(err, ERR_INPUT, "\"figure\": '%s' is not a figure of the report; did you mean %s?",
                                   nearest.word, nearest.best)
-                        : err_set(err, ERR_INPUT, "\"figure\": '%s' is not a figure of the report; see its --csv",
+                        : err_set(err, ERR_INPUT, "\"figure\": '%s' is not a figure of the report; `moe-bench report --csv` "
+                                  "lists the figures",
                                   nearest.word);
 }
 
@@ -385,7 +387,7 @@ static int get_gate(struct parse *parse, const json_t *map, struct suite_gate *g
         get_bound(map, "least", -INFINITY, &gate->min, err) || get_bound(map, "most", INFINITY, &gate->max, err))
         return -1;
     if (isinf(gate->min) && isinf(gate->max))
-        return err_set(err, ERR_INPUT, "has neither \"least\" nor \"most\"");
+        return err_set(err, ERR_INPUT, "has no limit; add \"least\" or \"most\"");
     if (!setting || find_setting(parse->suite, setting) < 0)
         return wrong(err, "setting", "must be the name of one of the suite's settings");
     if (task && !json_is_string(task))
@@ -507,14 +509,14 @@ static int check_kind(const char *path, struct err *err)
     if (fd >= 0)
         close(fd);
     if (got >= sizeof MODEL_MAGIC - 1 && !memcmp(first, MODEL_MAGIC, sizeof MODEL_MAGIC - 1))
-        return err_set(err, ERR_INPUT, "%s: is a model file, not a suite; `moe-bench run -m %s PROMPTS` runs it without one",
+        return err_set(err, ERR_INPUT, "%s: is a model file, not a suite; to run without a suite: moe-bench run -m %s PROMPTS",
                        path, path);
     if (got >= FRAME_GUARD_BYTES && !memcmp(first, FRAME_GUARD, FRAME_GUARD_BYTES))
-        return err_set(err, ERR_INPUT, "%s: is a stream, not a suite, a JSON file that names models, prompts and settings; "
-                       "`moe-bench report %s` shows it", path, path);
+        return err_set(err, ERR_INPUT, "%s: is a stream, not a suite (a JSON file that names models, prompts and settings); "
+                       "to show the stream: moe-bench report %s", path, path);
     if (text_ends(path, ".jsonl") || text_ends(path, ".txt"))
-        return err_set(err, ERR_INPUT, "%s: is a file of prompts, not a suite; `moe-bench run -m MODEL.moe %s` runs it "
-                       "without one", path, path);
+        return err_set(err, ERR_INPUT, "%s: is a file of prompts, not a suite; to run without a suite: moe-bench run -m "
+                       "MODEL.moe %s", path, path);
     return 0;
 }
 
@@ -526,7 +528,8 @@ int suite_refuse(const char *path, struct err *err)
     json_t *root = json_file(path, SUITE_LIMIT, "a suite", NULL);
     const bool suite = json_is_object(root) && json_object_get(root, "settings");
     json_decref(root);
-    return suite ? err_set(err, ERR_INPUT, "%s: is a suite, not a file of prompts; `moe-bench run %s` runs it, without -m",
+    return suite ? err_set(err, ERR_INPUT, "%s: is a suite, not a file of prompts; to run the suite, leave -m out: moe-bench "
+                           "run %s",
                            path, path) : 0;
 }
 

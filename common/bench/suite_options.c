@@ -121,7 +121,7 @@ static int add_axis(struct axes *axes, const char *name, const char *list, struc
 static int open_axes(struct axes *axes, const struct suite_options *options, struct err *err)
 {
     if (options->draft.count > DRAFTERS)
-        return err_set(err, ERR_INPUT, "--draft: more than %d drafters together", DRAFTERS);
+        return err_set(err, ERR_INPUT, "--draft: one setting combines more than %d drafters; give fewer", DRAFTERS);
     for (int i = 0; i < options->draft.count; i++)
         if (add_axis(axes, "draft", options->draft.items[i], err))
             return -1;
@@ -203,7 +203,7 @@ static int add_setting(json_t *settings, const struct axes *axes, json_t *const 
         failed |= json_object_set(map, "draft", axes->drafters > 1 ? drafters : json_array_get(drafters, 0));
     if (!rc && !failed && !is_known(settings, map)) {
         if (json_array_size(settings) == BENCH_SETTINGS_MAX)
-            rc = err_set(err, ERR_INPUT, "these options make more than %d settings", BENCH_SETTINGS_MAX);
+            rc = err_set(err, ERR_INPUT, "these options make more than %d settings; give fewer values", BENCH_SETTINGS_MAX);
         else
             failed = json_array_append(settings, map);
     }

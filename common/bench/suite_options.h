@@ -37,31 +37,32 @@ struct suite_options {
 #define SUITE_OPTIONS(args, made) \
     OPT_GROUP("Settings from options"), \
     OPT_STRINGS('m', "model", args, made.models, "FILE", \
-                "run settings made of options on the model FILE (.moe), not a suite; may be given several times"), \
+                "run settings defined by options, not a suite, on the model FILE (.moe); may be given several times"), \
     OPT_STRINGS('d', "draft", args, made.draft, "KIND,...", "guess tokens ahead, by each of these; -d none for no drafts"), \
-    OPT_STRING('K', "draft-length", args, made.draft_length, "N|auto,...", "draft up to N tokens after one another"), \
+    OPT_STRING('K', "draft-length", args, made.draft_length, "N|auto,...", "draft up to N tokens in sequence"), \
     OPT_STRING(0, "tree", args, made.tree, "KIND,...", "draft in each of these shapes"), \
     OPT_STRING(0, "policy", args, made.policy, "KIND,...", "choose the draft length by each of these policies"), \
     OPT_STRING(0, "accept", args, made.accept, "KIND,...", "accept drafted tokens by each of these rules"), \
-    OPT_STRING('B', "budget", args, made.budget, "B|rank|auto,...", "load at most B experts a layer in a forward"), \
-    OPT_STRING(0, "rank", args, made.rank, "FILE|WORD,...", "keep the experts that each of these puts first"), \
+    OPT_STRING('B', "budget", args, made.budget, "B|rank|auto,...", "load at most B experts per layer in a forward"), \
+    OPT_STRING(0, "rank", args, made.rank, "FILE|WORD,...", "keep the experts that each of these rankings ranks highest"), \
     OPT_STRING(0, "budget-mode", args, made.budget_mode, "substitute|truncate,...", \
                "replace or drop experts outside the budget"), \
     OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "apply the budget in these forwards"), \
-    OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "make at most N new tokens a prompt"), \
+    OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "generate at most N tokens per prompt"), \
     SAMPLING_OPTIONS(SUITE_COUNTS, SUITE_FLOATS, args, made.), \
-    OPT_STRING(0, "seed", args, made.seed, "N,...", "start the random numbers from N"), \
+    OPT_STRING(0, "seed", args, made.seed, "N,...", "use N as the seed of the random numbers"), \
     ENDING_OPTIONS(args, made), \
     MEASURE_OPTIONS(args, made), \
-    OPT_FLAG(0, "chat", args, made.chat, "wrap each text as a message of a user"), \
-    OPT_STRING(0, "field", args, made.field, "NAME", "the text of a prompt is in the field NAME"), \
+    OPT_FLAG(0, "chat", args, made.chat, "wrap each text in the chat template, as a user's message"), \
+    OPT_STRING(0, "field", args, made.field, "NAME", "read the text of a prompt from the field NAME"), \
     OPT_INPUT(0, "chat-template", args, made.chat_template, "use the chat template in FILE, not the model's"), \
-    OPT_COUNT(0, "repetitions", args, made.repetitions, 1, 10000, "run everything N times; 1 if not given"), \
+    OPT_COUNT(0, "repetitions", args, made.repetitions, 1, 10000, "repeat each prompt N times under each setting; 1 if not " \
+              "given"), \
     OPT_COUNT(0, "warm-up", args, made.warm_up, 0, 1000, \
-              "begin N prompts under each setting before anything is recorded; 1 if not given"), \
+              "start N prompts under each setting as a warm-up, without recording them; 1 if not given"), \
     OPT_COUNT(0, "prompts-per-task", args, made.prompts_per_task, 1, 1 << 30, "use the first N prompts of each task"), \
     OPT_FLOAT(0, "measure-seconds", args, made.measure_seconds, 0, 600, "S", \
-              "measure for S seconds, before and after, how fast memory is read; 1 if not given")
+              "measure the read bandwidth of memory for S seconds before and after the run; 1 if not given")
 
 /* Returns the first given option that makes a suite; NULL: none. */
 const char *suite_options_given(const struct suite_options *options);

@@ -23,7 +23,8 @@ static int check_vary(const json_t *vary, struct err *err)
             return err_set(err, ERR_INPUT, "\"vary\": \"%s\": must be a list of values", key);
         json_array_foreach(list, at, value)
             if (!json_is_string(value) && !json_is_number(value) && !json_is_boolean(value) && !is_texts(value))
-                return err_set(err, ERR_INPUT, "\"vary\": \"%s\": a value is a number, a text, a list of texts, true or false",
+                return err_set(err, ERR_INPUT, "\"vary\": \"%s\": each value must be a number, a text, a list of texts, true "
+                               "or false",
                                key);
     }
     return 0;
@@ -78,7 +79,7 @@ static int multiply(struct suite_variants *out, size_t first, const char *key, c
 {
     size_t old = out->count, number = json_array_size(values);
     if (old + (old - first) * (number - 1) > max)
-        return err_set(err, ERR_INPUT, "\"vary\": this makes more than %zu settings", max);
+        return err_set(err, ERR_INPUT, "\"vary\": these values make more than %zu settings; list fewer", max);
     struct suite_variants made = {0};
     int rc = -1;
     for (size_t i = first; i < old; i++)

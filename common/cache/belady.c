@@ -31,9 +31,11 @@ static int belady_open(struct cache_policy **out, struct spec *spec, const struc
     int keys = setup->layers * setup->experts;
     (void)spec;
     if (!setup->future)
-        return err_set(err, ERR_INPUT, "belady: it must know all future requests, so it works over recorded routes only");
+        return err_set(err, ERR_INPUT, "belady: needs all future requests, so it can be simulated over recorded routes only; "
+                       "choose another policy");
     if (setup->future->count >= NEVER)
-        return err_set(err, ERR_INPUT, "belady: a future of %zu requests; the maximum is %d", setup->future->count, NEVER - 1);
+        return err_set(err, ERR_INPUT, "belady: the routes have %zu requests, but at most %d are supported; simulate fewer "
+                       "texts", setup->future->count, NEVER - 1);
     struct belady *b = mem_alloc(1, sizeof *b, err);
     if (!b)
         return -1;

@@ -141,19 +141,22 @@ const struct cache_policy_class *cache_policy_find(const char *text)
 static int setup_check(const struct cache_setup *setup, struct err *err)
 {
     if (setup->layers < 1 || setup->experts < 1 || setup->layers > CACHE_KEYS_MAX / setup->experts)
-        return err_set(err, ERR_INPUT, "a cache for %d layers of %d experts; at least one, and at most %d in all, are allowed",
+        return err_set(err, ERR_INPUT, "a cache cannot be made for %d layers of %d experts; there must be at least one "
+                       "expert, and at most %d in all",
                        setup->layers, setup->experts, (int)CACHE_KEYS_MAX);
     if (setup->top_k < 1 || setup->top_k > setup->experts)
-        return err_set(err, ERR_INPUT, "a token requests %d of %d experts", setup->top_k, setup->experts);
+        return err_set(err, ERR_INPUT, "a token uses %d experts, but a layer has %d", setup->top_k, setup->experts);
     if (setup->slots < setup->top_k)
-        return err_set(err, ERR_INPUT, "a cache of %d experts is too small for one token's %d", setup->slots, setup->top_k);
+        return err_set(err, ERR_INPUT, "the cache has room for %d experts, but one token uses %d; give it more memory",
+                       setup->slots, setup->top_k);
     for (int i = 0; i < setup->pinned; i++)
         if (setup->pins[i] < 0 || setup->pins[i] >= setup->layers * setup->experts)
-            return err_set(err, ERR_INPUT, "pinned expert %d does not exist; there are %d", setup->pins[i],
+            return err_set(err, ERR_INPUT, "pinned expert %d does not exist; the model has %d experts", setup->pins[i],
                            setup->layers * setup->experts);
     for (size_t i = 0; setup->future && i < setup->future->count; i++)
         if (setup->future->key[i] < 0 || setup->future->key[i] >= setup->layers * setup->experts)
-            return err_set(err, ERR_INPUT, "the recorded future requests expert %d; there are %d", setup->future->key[i],
+            return err_set(err, ERR_INPUT, "the recorded routes request expert %d, but the model has only %d",
+                           setup->future->key[i],
                            setup->layers * setup->experts);
     return 0;
 }

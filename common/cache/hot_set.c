@@ -32,11 +32,13 @@ static int check_model(const json_t *map, const struct stream_model *model, stru
     if (!name || !source)
         return err_set(err, ERR_INPUT, "\"model\": expected \"name\" and \"source\", both texts");
     if (layers != model->moe_layers || experts != model->experts || top_k != model->top_k)
-        return err_set(err, ERR_INPUT, "it is for %s with %d layers of %d experts, top %d, not for %s with %d of %d, top %d; "
-                       "use another file, or remove it", name, layers, experts, top_k, model->name, model->moe_layers,
+        return err_set(err, ERR_INPUT, "this hot set is for %s (%d layers, %d experts, top %d), not for %s (%d layers, %d "
+                       "experts, top %d); use another file, or remove this one", name, layers, experts, top_k, model->name,
+                       model->moe_layers,
                        model->experts, model->top_k);
     if (*source && *model->source_sha256 && strcmp(source, model->source_sha256))
-        return err_set(err, ERR_INPUT, "it is for other weights, %s, not for those of %s; use another file, or remove it",
+        return err_set(err, ERR_INPUT, "this hot set is for %s, whose weights differ from those of %s; use another file, or "
+                       "remove this one",
                        name, model->name);
     return 0;
 }
@@ -49,7 +51,8 @@ static int get_expert(struct hot_set *set, const json_t *item, const struct stre
         !json_is_number(json_array_get(item, 2)))
         return err_set(err, ERR_INPUT, "expected [layer, expert, weight]");
     if (layer < 0 || layer >= model->moe_layers || expert < 0 || expert >= model->experts)
-        return err_set(err, ERR_INPUT, "there is no expert %lld in a layer %lld", (long long)expert, (long long)layer);
+        return err_set(err, ERR_INPUT, "expert %lld of layer %lld does not exist in this model", (long long)expert,
+                       (long long)layer);
     if (!(weight > 0) || isinf(weight) || (set->count && weight > set->weight[set->count - 1]))
         return err_set(err, ERR_INPUT, "expected weights above 0, in descending order");
     int key = (int)(layer * model->experts + expert);
@@ -68,17 +71,18 @@ static int get_file(struct hot_set *set, const json_t *map, const struct stream_
     int version, rc = 0;
     size_t at;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "expected a JSON object, as --hot-set writes it");
+        return err_set(err, ERR_INPUT, "expected the JSON object that --hot-set writes");
     if (keys_int(map, "hot_set", 0, 1, COUNT_MAX, &version, err))
         return -1;
     if (version != FILE_VERSION)
-        return err_set(err, ERR_INPUT, version ? "\"hot_set\": this version needs a later moekit"
-                                               : "\"hot_set\" is missing, so this is not a hot set; --hot-set writes them");
+        return err_set(err, ERR_INPUT, version ? "\"hot_set\": this version is newer than this program supports; update moekit"
+                                               : "\"hot_set\" is missing, so this file is not a hot set; name another, and "
+                                               "--hot-set will write it");
     if (keys_known(map, keys, err) || check_model(json_object_get(map, "model"), model, err))
         return -1;
     size_t count = (size_t)model->moe_layers * model->experts;
     if (!json_is_array(list) || json_array_size(list) > count)
-        return err_set(err, ERR_INPUT, "\"experts\": expected a list of at most %zu", count);
+        return err_set(err, ERR_INPUT, "\"experts\": expected a list of at most %zu entries", count);
     bool *seen = mem_alloc(count, sizeof *seen, err);
     set->key = mem_alloc(json_array_size(list), sizeof *set->key, err);
     set->weight = mem_alloc(json_array_size(list), sizeof *set->weight, err);

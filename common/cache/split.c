@@ -65,10 +65,10 @@ int split_open(struct split *out, const struct split_setup *setup, struct err *e
     const int all = setup->layers * setup->experts;
     struct split split = {.setup = *setup};
     if (rule->kind >= SPLIT_LEVEL && !setup->K)
-        return err_set(err, ERR_INPUT, "%s: the rule needs levels of utility; give --cache-experts and "
-                       "--cache-policy utility, too", split_rule_name(rule));
+        return err_set(err, ERR_INPUT, "%s: this rule needs the utility levels of a cache; add --cache-experts and "
+                       "--cache-policy utility", split_rule_name(rule));
     if (rule->kind == SPLIT_LEVEL && rule->tau > setup->K)
-        return err_set(err, ERR_INPUT, "level: tau=%d: levels go up to %d", rule->tau, setup->K);
+        return err_set(err, ERR_INPUT, "level: tau=%d: exceeds the highest level, %d; give at most that", rule->tau, setup->K);
     if (rule->kind == SPLIT_STATIC && rule->share < 0 && setup->slots >= all)
         return err_set(err, ERR_INPUT, "static: the device has room for all %d experts, so no split is needed; give "
                        "share=PERCENT", all);

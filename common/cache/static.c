@@ -43,9 +43,9 @@ static int pins_open(struct cache_policy **out, struct spec *spec, const struct 
         spec_int(spec, "reserve", unpinned_slots(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
         return -1;
     if (rank && !setup->ranked)
-        return err_set(err, ERR_INPUT, "static: rank: rankings are supported only while a model decodes");
+        return err_set(err, ERR_INPUT, "static: rank: a ranking can be used only while a model decodes, not in a simulation");
     if (!setup->pinned)
-        return err_set(err, ERR_INPUT, "static: needs experts to pin; give a rank stream or a hot set");
+        return err_set(err, ERR_INPUT, "static: no experts to pin are given; give a rank stream or a hot set");
     struct pins *p = mem_alloc(1, sizeof *p, err);
     if (!p)
         return -1;

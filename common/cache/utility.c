@@ -113,8 +113,8 @@ static int read_settings(struct utility *u, struct spec *spec, const struct cach
     u->keys = setup->layers * setup->experts;
     u->experts = setup->experts;
     if (!u->evict && !setup->elsewhere)
-        return err_set(err, ERR_INPUT, "evict=no: an expert that is not resident could not be computed, "
-                                       "since all experts come through the cache");
+        return err_set(err, ERR_INPUT, "evict=no: without eviction, experts that are not in the cache can never be computed; "
+                       "leave evict=no out, or use --split");
     u->expert = mem_alloc(u->keys, sizeof *u->expert, err);
     u->frequency = mem_alloc(u->experts, sizeof *u->frequency, err);
     u->tag = mem_alloc(u->keys, sizeof *u->tag, err);

@@ -52,7 +52,8 @@ static int fault(const struct unpacking *u, struct err *err)
     const char *text = archive_error_string(u->archive);
     if (text && archive_errno(u->archive) == ENOMEM)
         return err_set(err, ERR_INPUT, "%s", text);
-    return err_set(err, ERR_INPUT, "%s; the archive is damaged, truncated or of a kind not supported (tar and zip are)",
+    return err_set(err, ERR_INPUT, "%s; the archive is damaged, truncated or of an unsupported kind (tar and zip are "
+                   "supported)",
                    text ? text : "cannot be read as an archive");
 }
 
@@ -63,7 +64,8 @@ static int check_ratio(struct unpacking *u, size_t more, struct err *err)
     if (unpacked < u->produced)
         unpacked = u->produced;
     if (unpacked > RATIO_FROM && unpacked / RATIO_MAX > packed)
-        return err_set(err, ERR_INPUT, "unpacks to more than %d times its size; that is not a checkpoint", RATIO_MAX);
+        return err_set(err, ERR_INPUT, "unpacks to more than %d times its size, which no checkpoint does; check the file",
+                       RATIO_MAX);
     return 0;
 }
 
@@ -83,10 +85,10 @@ static int take_text(struct unpacking *u, struct member *m, struct err *err)
         if (got < 0)
             return -1;
         if ((size_t)got > limit - m->text.length)
-            return err_set(err, ERR_INPUT, "larger than the %zu bytes that such a file may have", limit);
+            return err_set(err, ERR_INPUT, "is larger than %zu bytes, the limit for files of this kind", limit);
         u->text_bytes += (size_t)got;
         if (u->text_bytes > TEXTS_MAX)
-            return err_set(err, ERR_INPUT, "the archive has too many texts; give it one checkpoint");
+            return err_set(err, ERR_INPUT, "the archive contains too many text files; pack only one checkpoint");
         if (text_put(&m->text, u->step, (size_t)got, err))
             return -1;
     }
@@ -103,7 +105,7 @@ static int header_end(const struct member *m, const uint8_t *data, size_t bytes,
         return 0;
     }
     if (bytes < SAFETENSORS_PREFIX || safetensors_header_bytes(data, UINT64_MAX, &header, err))
-        return err_set(err, ERR_INPUT, "is too short for a safetensors file");
+        return err_set(err, ERR_INPUT, "is too short to be a safetensors file; it is truncated or damaged");
     *end = SAFETENSORS_PREFIX + header;
     return 0;
 }
@@ -126,8 +128,8 @@ static int take_weights(struct unpacking *u, struct member *m, struct err *err)
         if (m->bytes == 0 && file_is_pointer(u->step, bytes))
             return err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
         if (m->bytes == 0 && is_single_file(u) && (bytes < GGUF_MAGIC_BYTES || memcmp(u->step, gguf_magic, GGUF_MAGIC_BYTES)))
-            return err_set(err, ERR_INPUT, "Unrecognized archive format; the archive is damaged, truncated or of a kind not "
-                           "supported (tar and zip are)");
+            return err_set(err, ERR_INPUT, "unrecognised archive format; the archive is damaged, truncated or of an "
+                           "unsupported kind (tar and zip are supported)");
         if (u->headers_only && m->bytes == 0 && header_end(m, u->step, bytes, &keep, err))
             return -1;
         uint64_t left = m->bytes < keep ? keep - m->bytes : 0;
@@ -155,11 +157,11 @@ static int add_member(struct unpacking *u, const char *path, const char *name, i
 {
     size_t folder = name > path ? (size_t)(name - path) - 1 : 0;
     if (strlen(name) >= SOURCE_NAME)
-        return err_set(err, ERR_INPUT, "a name of more than %d bytes", SOURCE_NAME - 1);
+        return err_set(err, ERR_INPUT, "a member's name has more than %d bytes; rename it", SOURCE_NAME - 1);
     for (size_t i = 0; i < u->count; i++)
         if (strcmp(u->members[i].name, name) == 0 && strlen(u->members[i].folder) == folder &&
             memcmp(u->members[i].folder, path, folder) == 0)
-            return err_set(err, ERR_INPUT, "is in the archive twice");
+            return err_set(err, ERR_INPUT, "is in the archive twice; pack it once");
     if (mem_grow(&u->members, &u->room, u->count + 1, sizeof *u->members, err))
         return -1;
     struct member *m = &u->members[u->count++];
@@ -175,7 +177,7 @@ static int take_member(struct unpacking *u, struct archive_entry *entry, struct 
     if (is_single_file(u))
         return add_member(u, ALONE, ALONE, -1, err);
     if (!path)
-        return err_set(err, ERR_INPUT, "a member has a name that is not UTF-8");
+        return err_set(err, ERR_INPUT, "a member has a name that is not UTF-8; rename it");
     while (path[0] == '.' && path[1] == '/')
         path += 2;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -184,9 +186,9 @@ static int take_member(struct unpacking *u, struct archive_entry *entry, struct 
                                                 torch_is_weights(name))))
         return skip_member(u, err);
     if (u->count == 4096)
-        return err_set(err, ERR_INPUT, "the archive has too many files of weights; give it one checkpoint");
+        return err_set(err, ERR_INPUT, "the archive contains too many files of weights; pack only one checkpoint");
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry))
-        err_set(err, ERR_INPUT, "is a link, not a file; pack the files that links lead to (tar -h)");
+        err_set(err, ERR_INPUT, "is a link, not a file; pack the files that links point to (tar -h)");
     else if (add_member(u, path, name, which, err) == 0)
         return 0;
     return err_at(err, "%.200s", path);
@@ -198,7 +200,7 @@ static int read_members(struct unpacking *u, struct err *err)
     int rc;
     while ((rc = archive_read_next_header(u->archive, &entry)) == ARCHIVE_OK) {
         if (++u->seen > MEMBERS_MAX)
-            return err_set(err, ERR_INPUT, "the archive has more than %d members; give it one checkpoint", MEMBERS_MAX);
+            return err_set(err, ERR_INPUT, "the archive has more than %d members; pack only one checkpoint", MEMBERS_MAX);
         if (take_member(u, entry, err))
             return -1;
     }
@@ -242,9 +244,9 @@ static int find_root(const struct unpacking *u, const char **root, struct err *e
     if (!best)
         find_nearest(u, true, &best, &equal);
     if (!best)
-        return err_set(err, ERR_INPUT, "has no config.json, which describes the model's shape; add it");
+        return err_set(err, ERR_INPUT, "has no config.json, which defines the model's shape; add it");
     if (equal)
-        return err_set(err, ERR_INPUT, "has a checkpoint in %.100s and one in %.100s; give it one", best->folder,
+        return err_set(err, ERR_INPUT, "contains two checkpoints, in %.100s and in %.100s; pack only one", best->folder,
                        equal->folder);
     *root = best->folder;
     return 0;
@@ -285,7 +287,7 @@ static int add_named(struct checkpoint *cp, struct unpacking *u, const char *roo
         shard_name(shard, name, i);
         const struct member *m = find_member(u, root, shard);
         if (!m)
-            return err_set(err, ERR_INPUT, "%s is missing, though %s names it; pack it, too", shard, name);
+            return err_set(err, ERR_INPUT, "%s is missing, although %s names it; pack it, too", shard, name);
         if (add_weights(cp, u, m, err))
             return -1;
     }
@@ -302,7 +304,7 @@ static int add_shards(struct checkpoint *cp, struct unpacking *u, const char *ro
     for (size_t i = 0; i < count; i++) {
         const struct member *m = find_member(u, root, names[i]);
         if (!m) {
-            err_set(err, ERR_INPUT, "%s is missing, though %s names it", names[i],
+            err_set(err, ERR_INPUT, "%s is missing, although %s names it; pack it, too", names[i],
                     source_text_kinds[checkpoint_index(cp)].name);
             goto done;
         }
@@ -377,7 +379,8 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
     if (!weights && !others)
         return add_gguf(cp, u, root, err);
     if (!weights)
-        return err_set(err, ERR_INPUT, "has several .safetensors files and no index of them");
+        return err_set(err, ERR_INPUT, "has several .safetensors files, but no model.safetensors.index.json that lists their "
+                       "tensors; add it");
     return add_weights(cp, u, weights, err);
 }
 

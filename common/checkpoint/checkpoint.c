@@ -76,7 +76,7 @@ void checkpoint_close(struct checkpoint **address)
 struct source_file *checkpoint_add_file(struct checkpoint *cp, const char *name, struct err *err)
 {
     if (strlen(name) >= SOURCE_NAME) {
-        err_set(err, ERR_INPUT, "a file's name has more than %d bytes", SOURCE_NAME - 1);
+        err_set(err, ERR_INPUT, "the name of a file has more than %d bytes; rename it", SOURCE_NAME - 1);
         return NULL;
     }
     if (mem_grow(&cp->files, &cp->file_room, cp->file_count + 1, sizeof *cp->files, err))
@@ -99,7 +99,7 @@ int checkpoint_add_opened(struct checkpoint *cp, const char *path, const char *n
         return err_at(err, "%s", name);
     }
     if (!S_ISREG(status.st_mode)) {
-        err_set(err, ERR_INPUT, "is not a regular file");
+        err_set(err, ERR_INPUT, "is not a regular file; name a file on disk");
         return err_at(err, "%s", name);
     }
     char first[64];
@@ -147,7 +147,7 @@ static int read_at(const struct source_file *file, uint64_t offset, void *data, 
         if (got < 0)
             return err_errno(err, "%s", file->name);
         if (got == 0)
-            return err_set(err, ERR_INPUT, "%s: ended at byte %llu while it was read", file->name,
+            return err_set(err, ERR_INPUT, "%s: ended at byte %llu while it was read; it was truncated meanwhile", file->name,
                            (unsigned long long)(offset + done));
         done += (size_t)got;
     }
@@ -177,7 +177,8 @@ int checkpoint_read_header(struct checkpoint *cp, int index, struct err *err)
         safetensors_parse(cp, index, header, bytes, &data_bytes, err))
         goto done;
     if (data_bytes != file->bytes - sizeof prefix - bytes) {
-        err_set(err, ERR_INPUT, "its tensors need %llu bytes of data, but %llu follow the header; it is truncated or damaged",
+        err_set(err, ERR_INPUT, "its header declares %llu bytes of tensors, but the file contains %llu; it is truncated or "
+                "damaged",
                 (unsigned long long)data_bytes, (unsigned long long)(file->bytes - sizeof prefix - bytes));
         goto done;
     }
@@ -201,7 +202,8 @@ static int index_map(const struct checkpoint *cp, struct json_part *map, struct 
     if (json_split(whole, names, 1, map, &rest, err))
         return -1;
     json_decref(rest);
-    return json_part_is(*map, '{') ? 0 : err_set(err, ERR_INPUT, "has no weight_map");
+    return json_part_is(*map, '{') ? 0 : err_set(err, ERR_INPUT, "has no \"weight_map\", which lists the tensors; download it "
+                                                 "again");
 }
 
 /* Reads one entry of the weight map: a tensor name and its file name. `file` stays empty if the value is not a string. */
@@ -230,12 +232,13 @@ static size_t index_of(char *const *names, size_t count, const char *name)
 static int take_shard(char ***names, size_t *count, size_t *room, const char *tensor, const char *name, struct err *err)
 {
     if (!*name || strchr(name, '/') || strlen(name) >= SOURCE_NAME)
-        return err_set(err, ERR_INPUT, "tensor %.200s: \"%.200s\" is not the name of a file beside it", tensor, name);
+        return err_set(err, ERR_INPUT, "tensor %.200s: \"%.200s\" is not the name of a file in the same folder; the index is "
+                       "damaged", tensor, name);
     const size_t index = index_of(*names, *count, name);
     if (index < *count && strcmp((*names)[index], name) == 0)
         return 0;
     if (*count == SHARDS_MAX)
-        return err_set(err, ERR_INPUT, "names more than %d files", SHARDS_MAX);
+        return err_set(err, ERR_INPUT, "names more than %d files; the index is damaged", SHARDS_MAX);
     char *copy = mem_string(name, err);
     if (!copy || mem_grow(names, room, *count + 1, sizeof **names, err)) {
         mem_free(&copy);
@@ -261,7 +264,7 @@ int checkpoint_shards(const struct checkpoint *cp, char ***names, size_t *count,
             take_shard(names, count, &room, tensor.data, file.data, err))
             more = -1;
     if (!more && !*count)
-        more = err_set(err, ERR_INPUT, "has no weight_map");
+        more = err_set(err, ERR_INPUT, "has no \"weight_map\", which lists the tensors; download it again");
     text_free(&tensor);
     text_free(&file);
     return more ? err_at(err, "%s", source_text_kinds[checkpoint_index(cp)].name) : 0;
@@ -309,7 +312,8 @@ static int check_index(const struct checkpoint *cp, struct err *err)
         }
         const struct source_tensor *tensor = checkpoint_find(cp, name.data);
         if (!tensor || strcmp(cp->files[tensor->file].name, file.data))
-            more = err_set(err, ERR_INPUT, "tensor %.200s should be in %.200s, but is %s%s", name.data, file.data,
+            more = err_set(err, ERR_INPUT, "tensor %.200s should be in %.200s, but is %s%s; download the checkpoint again",
+                           name.data, file.data,
                            tensor ? "in " : "nowhere", tensor ? cp->files[tensor->file].name : "");
     }
     text_free(&name);
@@ -323,7 +327,8 @@ int checkpoint_sort(struct checkpoint *cp, struct err *err)
         qsort(cp->tensors, cp->tensor_count, sizeof *cp->tensors, by_name);
     for (size_t i = 1; i < cp->tensor_count; i++)
         if (strcmp(cp->tensors[i - 1].name, cp->tensors[i].name) == 0)
-            return err_set(err, ERR_INPUT, "tensor %.200s is in %s and in %s", cp->tensors[i].name,
+            return err_set(err, ERR_INPUT, "tensor %.200s is both in %s and in %s; remove one of the two files",
+                           cp->tensors[i].name,
                            cp->files[cp->tensors[i - 1].file].name, cp->files[cp->tensors[i].file].name);
     return 0;
 }

@@ -204,8 +204,8 @@ static int put_block(const struct checkpoint *cp, const struct packed_rows *p, i
     for (int64_t i = first; i < first + BLOCK_INPUTS; i++)
         other |= group_of(p, i) != group;
     if (other && scale == scale)
-        return err_set(err, ERR_INPUT, "%s: tensor %s: output %lld, inputs from %lld on are not a symmetric group with an "
-                       "f16 scale, which config.json promises; convert with --dtype f32 or bf16",
+        return err_set(err, ERR_INPUT, "%s: tensor %s: the group at output %lld, input %lld is not symmetric with an f16 "
+                       "scale, as config.json declares; convert with --dtype f32 or bf16",
                        cp->files[p->tensor->file].name,
                        p->tensor->name, (long long)(p->first + row), (long long)first);
     memcpy(out, &half, sizeof half);

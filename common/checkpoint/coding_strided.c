@@ -38,7 +38,7 @@ static const struct { const char *name; const struct source_coding *plain, *stri
 int strided_tensor(struct source_tensor *t, const int64_t *strides, struct err *err)
 {
     if (t->dim_count != 2 || (strides[0] != 1 && strides[1] != 1) || strides[0] < 1 || strides[1] < 1)
-        return err_set(err, ERR_INPUT, "its elements lie in an order that is not supported; save it as tensor.contiguous()");
+        return err_set(err, ERR_INPUT, "the strides of its elements are not supported; save tensor.contiguous() instead");
     if (!(t->parts = mem_alloc(1, sizeof *t->parts, err)))
         return -1;
     t->part_count = 1;

@@ -61,7 +61,8 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
     struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
     char what[64];
     if (!source) {
-        err_set(err, ERR_INPUT, "tensor %s is missing; a %s needs it for %s", part->name, kind_and_family(c, what), t->name);
+        err_set(err, ERR_INPUT, "tensor %s is missing; in a %s it is the source of %s; convert the complete checkpoint",
+                part->name, kind_and_family(c, what), t->name);
         return NULL;
     }
     const char *file = c->checkpoint->files[source->file].name;
@@ -69,14 +70,15 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         char is[SOURCE_DIMS * 24], should[SOURCE_DIMS * 24];
         shape_text(is, sizeof is, source->dims, source->dim_count);
         shape_text(should, sizeof should, part->dims, part->dim_count);
-        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; %s requires %s", file, part->name, is,
+        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s, but %s requires %s; the files belong to different models", file,
+                part->name, is,
                 is_head(c) ? "config.json or the target" : config_name(c->checkpoint), should);
         return NULL;
     }
     if (!source->coding) {
-        err_set(err, ERR_INPUT, "%s: tensor %s is %s; supported are %s%s", file, part->name, source->dtype_name,
+        err_set(err, ERR_INPUT, "%s: tensor %s has dtype %s; supported are %s%s", file, part->name, source->dtype_name,
                 c->checkpoint->config_name ? coding_gguf_names : "F32, F16 and BF16",
-                c->checkpoint->config_name ? ", so make it again in one of these" : "");
+                c->checkpoint->config_name ? ", so convert the GGUF file to one of these" : "");
         return NULL;
     }
     source->used = true;
@@ -160,7 +162,8 @@ static int compare_tied(const struct conversion *c, const struct source_tensor *
             return -1;
         same = memcmp(a, b, bytes) == 0;
     }
-    return same ? 0 : err_set(err, ERR_INPUT, "%s: tensor %s is not the embedding, but config.json says tie_word_embeddings",
+    return same ? 0 : err_set(err, ERR_INPUT, "%s: tensor %s differs from the embedding, but config.json has "
+                              "tie_word_embeddings = true; set it to false",
                               c->checkpoint->files[head->file].name, head->name);
 }
 
@@ -205,10 +208,10 @@ int conversion_check_left_over(struct conversion *c, struct err *err)
             continue;
         const char *file = c->checkpoint->files[source->file].name;
         if (is_head(c))
-            return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a draft head (%s); it is of another kind, or has "
-                           "parts that are not supported", file, source->name, c->facts.shape.family);
-        return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a model of %d layers of family %s; %s is of "
-                       "another model, or this one has parts that are not supported", file, source->name,
+            return err_set(err, ERR_INPUT, "%s: tensor %.200s is not part of a draft head of kind %s; the file is of another "
+                           "kind, or has unsupported parts", file, source->name, c->facts.shape.family);
+        return err_set(err, ERR_INPUT, "%s: tensor %.200s is not part of a model with %d layers of family %s; %s belongs to "
+                       "another model, or the model has unsupported parts", file, source->name,
                        c->facts.shape.layers, c->facts.shape.family, config_name(c->checkpoint));
     }
     return 0;
@@ -370,7 +373,7 @@ static int check_values(const float *values, size_t count, size_t columns, enum 
             if (!isfinite(values[i]))
                 return err_set(err, ERR_INPUT, "element [%zu][%zu] is not a finite number; the checkpoint is damaged",
                                i / columns, i % columns);
-            return err_set(err, ERR_INPUT, "element [%zu][%zu] is %g, too large for %s; convert to bf16 or f32", i / columns,
+            return err_set(err, ERR_INPUT, "element [%zu][%zu] is %g, too large for %s; use --dtype bf16 or f32", i / columns,
                            i % columns, (double)values[i], format_name(format));
         }
     return 0;

@@ -25,7 +25,7 @@ static int read_vector(const struct checkpoint *cp, struct source_tensor *tensor
 {
     const size_t bytes = (size_t)count * element;
     if (strcmp(tensor->dtype_name, dtype) || tensor->dim_count != 1 || tensor->dims[0] != count || tensor->bytes != bytes)
-        return err_set(err, ERR_INPUT, "%s: tensor %s is %s with %d dimensions, the first %lld; it must be %s[%d]",
+        return err_set(err, ERR_INPUT, "%s: tensor %s has dtype %s and %d dimensions, the first of size %lld; expected %s[%d]",
                        file_of(cp, tensor), tensor->name, tensor->dtype_name, tensor->dim_count,
                        tensor->dim_count ? (long long)tensor->dims[0] : 1LL, dtype, count);
     uint8_t *data = mem_alloc(bytes, 1, err);
@@ -60,7 +60,8 @@ static int read_offsets(struct head_params *head, const struct checkpoint *cp, s
     for (int i = 0; i < head->draft_vocab && !rc; i++) {
         const int64_t offset = integer_at(data + (size_t)i * 8);
         if (offset < -(int64_t)VOCAB_MAX || offset > VOCAB_MAX || i + offset < 0 || i + offset >= head->target.vocab)
-            rc = err_set(err, ERR_INPUT, "%s: tensor d2t moves word %d by %lld, out of the target's vocabulary of %d",
+            rc = err_set(err, ERR_INPUT, "%s: tensor d2t: draft id %d with offset %lld is outside the target's vocabulary of "
+                         "%d tokens; the head is for another model",
                          file_of(cp, tensor), i, (long long)offset, head->target.vocab);
         else
             head->target_id[i] = (int32_t)(i + offset);
@@ -82,11 +83,12 @@ static int compare_marks(const struct head_params *head, const struct checkpoint
     for (int i = 0; i < head->draft_vocab && !rc; i++) {
         const int id = head->target_id ? head->target_id[i] : i;
         if (!marks[id])
-            rc = err_set(err, ERR_INPUT, "%s: d2t maps word %d to id %d, which t2d does not mark; they are of different "
-                         "vocabularies", file_of(cp, tensor), i, id);
+            rc = err_set(err, ERR_INPUT, "%s: tensor d2t maps draft id %d to target id %d, which tensor t2d does not mark; "
+                         "the two belong to different vocabularies", file_of(cp, tensor), i, id);
     }
     if (!rc && count != head->draft_vocab)
-        rc = err_set(err, ERR_INPUT, "%s: t2d marks %d ids, but there are %d words", file_of(cp, tensor), count,
+        rc = err_set(err, ERR_INPUT, "%s: tensor t2d marks %d ids, but the draft vocabulary has %d; the two belong to "
+                     "different vocabularies", file_of(cp, tensor), count,
                      head->draft_vocab);
     mem_free(&marks);
     return rc;
@@ -116,8 +118,8 @@ static int read_map(struct head_params *head, const struct checkpoint *cp, struc
     if (cp->headers_only)
         return skip_map(head, offsets, marks, err);
     if (!offsets && !same)
-        return err_set(err, ERR_INPUT, "tensor d2t is missing; a draft head (eagle3) of %d words needs it, as the target has "
-                       "%d", head->draft_vocab, head->target.vocab);
+        return err_set(err, ERR_INPUT, "tensor d2t is missing; it maps the %d draft ids of an eagle3 head to the target's %d "
+                       "ids; convert the complete head", head->draft_vocab, head->target.vocab);
     if (offsets && read_offsets(head, cp, offsets, err))
         return -1;
     for (int i = 0; head->target_id && same && i < head->draft_vocab; i++)

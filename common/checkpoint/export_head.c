@@ -104,8 +104,8 @@ static int set_dtype(const struct head_export *export, struct entry *entry, stru
 {
     const enum weight_format format = format_for(export, entry);
     if (format != FORMAT_F32 && format != FORMAT_F16 && format != FORMAT_BF16)
-        return err_set(err, ERR_INPUT, "its weights are in %s, which no other program reads in a head; convert its "
-                       "source with --dtype keep, and export that", format_name(format));
+        return err_set(err, ERR_INPUT, "its weights are stored as %s, which the published programs cannot read; convert the "
+                       "head's source with --dtype keep, then export that", format_name(format));
     entry->dtype = format == FORMAT_F32 ? "F32" : format == FORMAT_F16 ? "F16" : "BF16";
     entry->element = format == FORMAT_F32 ? 4 : 2;
     return 0;
@@ -306,12 +306,12 @@ static int write_folder(const struct head_export *export, const char *temporary,
     struct text weights = {0}, config = {0};
     int rc = path_in(&weights, temporary, export->weights, err) || path_in(&config, temporary, "config.json", err) ? -1 : 0;
     if (!rc && mkdir(temporary, 0777)) {
-        rc = err_set(err, ERR_IO, "%s: cannot be made: %s", temporary, strerror(errno));
+        rc = err_set(err, ERR_IO, "%s: this folder cannot be made: %s", temporary, strerror(errno));
     } else if (!rc) {
         rc = write_weights(export, weights.data, err) || write_config(export, config.data, err) ? -1 : 0;
         if (!rc && rename(temporary, folder))
             rc = err_set(err, ERR_IO, "%s: %s", folder, errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR
-                         ? "exists already; remove it, or name another folder" : strerror(errno));
+                         ? "already exists; remove it, or name another folder" : strerror(errno));
         if (rc) {
             unlink(weights.data);
             unlink(config.data);

@@ -19,7 +19,7 @@
 static int join(char out[PATH_MAX], const char *folder, const char *name, struct err *err)
 {
     if (snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
-        return err_set(err, ERR_INPUT, "the name of %.100s is too long", name);
+        return err_set(err, ERR_INPUT, "the path of %.100s is too long; move the folder", name);
     return 0;
 }
 
@@ -116,7 +116,8 @@ static int find_weights(const char *folder, bool others, char found[SOURCE_NAME]
     }
     closedir(dir);
     if (count > 1 && (search.others || !*search.first))
-        return err_set(err, ERR_INPUT, "has %d .safetensors files and no %s; name one of them", count,
+        return err_set(err, ERR_INPUT, "has %d .safetensors files, but no %s that lists their tensors; name one of the files, "
+                       "or add the list", count,
                        source_text_kinds[TEXT_INDEX].name);
     return 0;
 }
@@ -210,7 +211,7 @@ int checkpoint_open_weights(struct checkpoint *cp, const char *file, struct err 
     const char *slash = strrchr(file, '/');
     char folder[PATH_MAX];
     if (snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : ".") >= PATH_MAX)
-        return err_set(err, ERR_INPUT, "the name is too long");
+        return err_set(err, ERR_INPUT, "the path is too long; move the folder");
     if (read_texts(cp, *folder ? folder : "/", err))
         return -1;
     checkpoint_drop_text(cp, TEXT_TORCH_INDEX);

@@ -55,10 +55,10 @@ static int need(struct header *h, uint64_t bytes, struct err *err)
     const uint64_t all = h->cp->files[h->file].bytes;
     struct source_tensor whole = {.file = h->file};
     if (bytes > all - h->at)
-        return err_set(err, ERR_INPUT, "the header needs more bytes than the %llu of the file; it is truncated or damaged",
+        return err_set(err, ERR_INPUT, "the header is longer than the file's %llu bytes; the file is truncated or damaged",
                        (unsigned long long)all);
     if (bytes > GGUF_HEADER_MAX - h->at)
-        return err_set(err, ERR_INPUT, "the header has more than %d bytes; no model needs so many", GGUF_HEADER_MAX);
+        return err_set(err, ERR_INPUT, "the header has more than %d bytes, the limit; the file is damaged", GGUF_HEADER_MAX);
     if (h->at + bytes <= g->bytes)
         return 0;
     uint64_t want = h->at + bytes + STEP > 2 * g->bytes ? h->at + bytes + STEP : 2 * g->bytes;
@@ -119,7 +119,7 @@ static int take_entry(struct header *h, struct gguf_entry *entry, struct err *er
     if (entry->array && (take_number(h, 4, &type, err) || take_number(h, 8, &count, err)))
         return -1;
     if (type >= GGUF_TYPES || type == GGUF_ARRAY)
-        return err_set(err, ERR_INPUT, "entry %.*s is of type %llu, which is not known; the file is damaged",
+        return err_set(err, ERR_INPUT, "entry %.*s has the unknown type %llu; the file is damaged",
                        (int)entry->key_bytes, h->gguf->data + entry->key, (unsigned long long)type);
     if (count > UINT64_MAX / 8)
         count = UINT64_MAX / 8;                         /* more than any file contains: need() fails */
@@ -180,7 +180,8 @@ static int take_entries(struct header *h, uint64_t count, struct err *err)
 {
     struct gguf *g = h->gguf;
     if (count > ENTRIES_MAX)
-        return err_set(err, ERR_INPUT, "claims %llu entries of metadata; no model has more than %d", (unsigned long long)count,
+        return err_set(err, ERR_INPUT, "declares %llu entries of metadata, more than the limit of %d; the file is damaged",
+                       (unsigned long long)count,
                        ENTRIES_MAX);
     g->entries = mem_alloc((size_t)count, sizeof *g->entries, err);
     if (!g->entries)
@@ -212,15 +213,15 @@ static int take_dtype(struct header *h, struct source_tensor *t, uint64_t *value
         return -1;
     const struct gguf_dtype type = dtype_of(id);
     if (!type.name)
-        return err_set(err, ERR_INPUT, "is of the unknown type %llu; supported are %s", (unsigned long long)id,
+        return err_set(err, ERR_INPUT, "has the unknown type %llu; supported are %s", (unsigned long long)id,
                        coding_gguf_names);
     if (t->dims[t->dim_count - 1] % type.block)
-        return err_set(err, ERR_INPUT, "has rows of %lld values, but %s comes in blocks of %d; the file is damaged",
+        return err_set(err, ERR_INPUT, "has rows of %lld values, but %s stores blocks of %d; the file is damaged",
                        (long long)t->dims[t->dim_count - 1], type.name, type.block);
     memcpy(t->dtype_name, type.name, strlen(type.name) + 1);
     t->coding = type.coding;
     if (__builtin_mul_overflow(*values / (uint64_t)type.block, (uint64_t)type.bytes, &t->bytes))
-        return err_set(err, ERR_INPUT, "is larger than any file");
+        return err_set(err, ERR_INPUT, "is larger than a file can be; the file is damaged");
     return 0;
 }
 
@@ -230,14 +231,16 @@ static int take_shape(struct header *h, struct source_tensor *t, struct err *err
     if (take_number(h, 4, &dims, err))
         return -1;
     if (dims < 1 || dims > 4)
-        return err_set(err, ERR_INPUT, "has %llu dimensions; 1 to 4 are possible", (unsigned long long)dims);
+        return err_set(err, ERR_INPUT, "has %llu dimensions, but 1 to 4 are possible; the file is damaged",
+                       (unsigned long long)dims);
     t->dim_count = (int)dims;
     for (int i = t->dim_count; i-- > 0;) {
         uint64_t size;
         if (take_number(h, 8, &size, err))
             return -1;
         if (size < 1 || size > INT64_MAX || __builtin_mul_overflow(values, size, &values) || values > INT64_MAX)
-            return err_set(err, ERR_INPUT, "has a size of %llu, which no tensor can have", (unsigned long long)size);
+            return err_set(err, ERR_INPUT, "has a dimension of size %llu, which is impossible; the file is damaged",
+                           (unsigned long long)size);
         t->dims[i] = (int64_t)size;
     }
     return take_dtype(h, t, &values, err);
@@ -248,7 +251,7 @@ static int take_tensor(struct header *h, struct source_tensor *t, struct err *er
     if (take_shape(h, t, err) || take_number(h, 8, &t->offset, err))
         return -1;
     if (t->offset % h->alignment)
-        return err_set(err, ERR_INPUT, "lies at %llu, which is not a multiple of %llu; the file is damaged",
+        return err_set(err, ERR_INPUT, "has offset %llu, which is not a multiple of the alignment %llu; the file is damaged",
                        (unsigned long long)t->offset, (unsigned long long)h->alignment);
     return 0;
 }
@@ -257,7 +260,8 @@ static int take_tensors(struct header *h, uint64_t count, struct err *err)
 {
     struct checkpoint *cp = h->cp;
     if (count > TENSORS_MAX)
-        return err_set(err, ERR_INPUT, "claims %llu tensors; no model has more than %d", (unsigned long long)count,
+        return err_set(err, ERR_INPUT, "declares %llu tensors, more than the limit of %d; the file is damaged",
+                       (unsigned long long)count,
                        TENSORS_MAX);
     for (uint64_t i = 0; i < count; i++) {
         size_t name = 0, bytes = 0;
@@ -290,11 +294,11 @@ static int locate_tensors(struct header *h, size_t before, struct err *err)
     for (size_t i = before; i < cp->tensor_count; i++) {
         struct source_tensor *t = &cp->tensors[i];
         if (t->offset != rounded(at, h->alignment))
-            return err_set(err, ERR_INPUT, "tensor %s: its data begin at %llu, but the data before end at %llu; the header is "
-                           "damaged", t->name, (unsigned long long)t->offset, (unsigned long long)at);
+            return err_set(err, ERR_INPUT, "tensor %s: its data begin at offset %llu, but the previous tensor ends at %llu; "
+                           "the header is damaged", t->name, (unsigned long long)t->offset, (unsigned long long)at);
         if (begin > all || t->offset > all - begin || t->bytes > all - begin - t->offset)
-            return err_set(err, ERR_INPUT, "tensor %s: needs %llu bytes of data from %llu on, but the file has %llu bytes; it "
-                           "is truncated or damaged", t->name, (unsigned long long)t->bytes,
+            return err_set(err, ERR_INPUT, "tensor %s: its %llu bytes begin at offset %llu, but the file has only %llu bytes; "
+                           "it is truncated or damaged", t->name, (unsigned long long)t->bytes,
                            (unsigned long long)begin + (unsigned long long)t->offset, (unsigned long long)all);
         at = t->offset + t->bytes;
         t->offset += begin;
@@ -309,8 +313,8 @@ static int check_version(uint64_t version, struct err *err)
     if (version == 2 || version == 3)
         return 0;
     if (version == 2u << 24 || version == 3u << 24)
-        return err_set(err, ERR_INPUT, "is a big-endian GGUF file; only little-endian ones are supported");
-    return err_set(err, ERR_INPUT, "is GGUF of version %llu; 2 and 3 are supported", (unsigned long long)version);
+        return err_set(err, ERR_INPUT, "is a big-endian GGUF file; only little-endian files are supported");
+    return err_set(err, ERR_INPUT, "has GGUF version %llu; versions 2 and 3 are supported", (unsigned long long)version);
 }
 
 static int read_settings(struct header *h, struct err *err)
@@ -325,7 +329,7 @@ static int read_settings(struct header *h, struct err *err)
         return err_set(err, ERR_INPUT, "general.alignment is %lld; it must be a power of two, at most %d", (long long)alignment,
                        ALIGNMENT_MAX);
     if (arch.bytes >= sizeof g->arch)
-        return err_set(err, ERR_INPUT, "general.architecture is the unknown \"%.*s\"...", 31, arch.data);
+        return err_set(err, ERR_INPUT, "general.architecture is unknown: \"%.*s\"...", 31, arch.data);
     memcpy(g->arch, arch.data, arch.bytes);
     h->alignment = (uint64_t)alignment;
     return 0;
@@ -340,7 +344,7 @@ int gguf_read(struct gguf *out, struct checkpoint *cp, int file, struct err *err
     if (need(&h, GGUF_MAGIC_BYTES, err))
         goto failed;
     if (memcmp(g.data, gguf_magic, GGUF_MAGIC_BYTES)) {
-        err_set(err, ERR_INPUT, "does not begin with \"GGUF\"; it is damaged or something else");
+        err_set(err, ERR_INPUT, "does not begin with \"GGUF\"; the file is damaged, or not a GGUF file");
         goto failed;
     }
     h.at = GGUF_MAGIC_BYTES;
@@ -398,7 +402,7 @@ static int refuse(const struct gguf *g, const char *key, const char *why, struct
 
 static int check_absent(const struct gguf *g, const char *key, bool required, struct err *err)
 {
-    return required ? refuse(g, key, "is missing; the model cannot be read without it", err) : 0;
+    return required ? refuse(g, key, "is missing; the model cannot be converted without it", err) : 0;
 }
 
 bool gguf_is_integer(enum gguf_type type)

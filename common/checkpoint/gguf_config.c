@@ -111,14 +111,15 @@ static int put_stretch(struct maker *m, json_t *rope, const struct source_tensor
     json_t *list = json_array();
     int rc = -1;
     if (t->dim_count != 1 || t->dims[0] > HEAD_DIM_MAX / 2 || t->coding != &coding_f32) {
-        err_set(m->err, ERR_INPUT, "tensor %s is not F32 of one number for each pair of a head", t->name);
+        err_set(m->err, ERR_INPUT, "tensor %s must be F32 with one number for each pair of rotated elements of a head; "
+                "convert the model's folder instead", t->name);
         goto done;
     }
     if (t->coding->read(m->cp, t, 0, t->dims[0], &reading, values, m->err))
         goto done;
     for (int64_t i = 0; i < t->dims[0]; i++)
         if (!(values[i] > 0) || !isfinite(values[i])) {
-            err_set(m->err, ERR_INPUT, "tensor %s: element %d is not a number above 0", t->name, (int)i);
+            err_set(m->err, ERR_INPUT, "tensor %s: element %d must be above 0; the file is damaged", t->name, (int)i);
             goto done;
         } else if (!list || json_array_append_new(list, json_real((double)values[i]))) {
             err_memory(m->err);
@@ -210,8 +211,9 @@ static int put_halves(struct maker *m, const struct gguf_entry *entry)
         integer(m, "{}.moe_latent_size", false, "moe_latent_size", &latent))
         return -1;
     if (ahead)
-        return err_set(m->err, ERR_INPUT, "%s.nextn_predict_layers is %lld, but predictors in GGUF files of this architecture "
-                       "are not supported; convert the model's folder, or a GGUF file without them", m->gguf->arch,
+        return err_set(m->err, ERR_INPUT, "%s.nextn_predict_layers is %lld, but layers for multi-token prediction are not "
+                       "supported in GGUF files of this architecture; convert the model's folder, or a GGUF file without them",
+                       m->gguf->arch,
                        (long long)ahead);
     for (size_t i = 0; listed && i < entry->count; i++) {
         const int64_t own = gguf_integer_at(m->gguf, entry, i);
@@ -248,8 +250,8 @@ static int put_kv_heads(struct maker *m, int64_t kv_heads)
         if (kv_heads && own && own != kv_heads) {
             json_decref(types);
             return err_set(m->err, ERR_INPUT,
-                           "%s.attention.head_count_kv is %lld and %lld in different layers; only one number besides 0 is "
-                           "supported",
+                           "%s.attention.head_count_kv is %lld in one layer and %lld in another; layers with attention must "
+                           "all have the same number",
                            m->gguf->arch, (long long)kv_heads, (long long)own);
         }
         kv_heads = own ? own : kv_heads;
@@ -260,7 +262,8 @@ static int put_kv_heads(struct maker *m, int64_t kv_heads)
     }
     if (kv_heads < 1 || kv_heads > INT_MAX) {
         json_decref(types);
-        return err_set(m->err, ERR_INPUT, "%s.attention.head_count_kv names no layer with attention; that is not supported",
+        return err_set(m->err, ERR_INPUT, "%s.attention.head_count_kv is 0 in all layers; a model without attention is not "
+                       "supported",
                        m->gguf->arch);
     }
     return put(m, m->config, "layer_types", types) || put_integer(m, "num_key_value_heads", kv_heads) ? -1 : 0;
@@ -280,7 +283,8 @@ static int put_heads(struct maker *m, int64_t hidden, int64_t heads)
     if (partial && head_dim > 0 && put(m, m->config, "partial_rotary_factor", json_real((double)rotary / (double)head_dim)))
         return -1;
     if (value_dim != head_dim || (rotary != head_dim && !partial))
-        return err_set(m->err, ERR_INPUT, "%s.attention.key_length is %lld, but %s %lld; that is not supported", m->gguf->arch,
+        return err_set(m->err, ERR_INPUT, "%s.attention.key_length is %lld, but %s %lld; only equal values are supported",
+                       m->gguf->arch,
                        (long long)head_dim, value_dim != head_dim ? "value_length is" : "rope.dimension_count is",
                        (long long)(value_dim != head_dim ? value_dim : rotary));
     return put(m, m->config, "use_qk_norm", json_boolean(tensor(m, 0, "attn_q_norm.weight") != NULL)) ||
@@ -355,8 +359,8 @@ static int head_width(struct maker *m, int64_t *out)
     if (integer(m, "{}.ssm.time_step_rank", true, NULL, &heads) || integer(m, "{}.ssm.inner_size", true, NULL, &inner))
         return -1;
     if (heads < 1 || inner % heads)
-        return err_set(m->err, ERR_INPUT, "%s.ssm.inner_size is %lld, which %lld value heads (ssm.time_step_rank) cannot share "
-                       "evenly", m->gguf->arch, (long long)inner, (long long)heads);
+        return err_set(m->err, ERR_INPUT, "%s.ssm.inner_size is %lld, which is not a multiple of %lld, the number of value "
+                       "heads (ssm.time_step_rank)", m->gguf->arch, (long long)inner, (long long)heads);
     *out = inner / heads;
     return 0;
 }
@@ -524,7 +528,8 @@ static int put_experts(struct maker *m, int64_t layers)
     if (dense_name && !m->arch->halves && integer(m, "{}.feed_forward_length", false, dense_name, &dense))
         return -1;
     if (scale != 0 && scale != 1 && !scale_name)
-        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; that is not supported", m->gguf->arch,
+        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g, which is not supported for this architecture",
+                       m->gguf->arch,
                        scale);
     if (scale_name && put(m, m->config, scale_name, json_real(scale == 0 ? 1 : scale)))
         return -1;
@@ -576,7 +581,8 @@ static const char *find_family(struct maker *m)
         return "mistral";
     const char *type = !experts && family->dense ? family->dense : gating == 2 ? family->sigmoid : family->experts;
     if (!type)
-        err_set(m->err, ERR_INPUT, "%s.expert_count is %lld, which does not fit the architecture", g->arch, (long long)experts);
+        err_set(m->err, ERR_INPUT, "%s.expert_count is %lld, which contradicts general.architecture; the file is damaged",
+                g->arch, (long long)experts);
     return type;
 }
 
@@ -606,8 +612,9 @@ static int put_all(struct maker *m)
     if (!family)
         return -1;
     if (!embedding)
-        return err_set(m->err, ERR_INPUT, "tensor token_embd.weight is missing; the file has %s",
-                       m->cp->tensor_count ? "not all of a model" : "a vocabulary alone, and no model");
+        return err_set(m->err, ERR_INPUT, "tensor token_embd.weight is missing; the file contains %s",
+                       m->cp->tensor_count ? "only a part of a model, so convert the complete one" : "a vocabulary, but no "
+                       "model");
     m->arch = arch_find(family);
     if (put(m, m->config, "model_type", json_string(family)) || put_integer(m, "vocab_size", embedding->dims[0]) ||
         put(m, m->config, "tie_word_embeddings", json_boolean(!tensor(m, -1, "output.weight"))) ||
@@ -619,7 +626,7 @@ static int put_all(struct maker *m)
         return -1;
     layers -= ahead;
     if (layers < 1 || layers > LAYERS_MAX)
-        return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
+        return err_set(m->err, ERR_INPUT, "%s.block_count gives the model %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
     if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) ||
         (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m) || put_states(m, heads) ||

@@ -16,7 +16,7 @@ static int add_file(struct checkpoint *cp, const char *folder, const char *name,
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s%s", folder, name) >= PATH_MAX)
-        return err_set(err, ERR_INPUT, "the name of %.100s is too long", name);
+        return err_set(err, ERR_INPUT, "the path of %.100s is too long; move the folder", name);
     if (strcmp(name, by) && shard_check(path, name, by, err))
         return -1;
     return checkpoint_add_opened(cp, path, name, err);
@@ -29,7 +29,7 @@ int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *er
     const size_t first = cp->file_count;
     int number, count;
     if (snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path) >= PATH_MAX || strlen(name) >= SOURCE_NAME)
-        return err_set(err, ERR_INPUT, "the name is too long");
+        return err_set(err, ERR_INPUT, "the path is too long; move the folder");
     if (!(count = text_ends(name, ".gguf") ? shard_count(name, &number) : 0))
         return add_file(cp, folder, name, name, err) || gguf_read_files(cp, first, err) ? -1 : 0;
     for (int i = 1; i <= count; i++) {
@@ -59,7 +59,7 @@ int gguf_find_file(const char *folder, char found[SOURCE_NAME], struct err *err)
     }
     closedir(dir);
     if (others)
-        return err_set(err, ERR_INPUT, "has %d GGUF models; name one of the files", others + 1);
+        return err_set(err, ERR_INPUT, "contains %d GGUF models; name the file of one", others + 1);
     return 0;
 }
 
@@ -72,11 +72,13 @@ static int read_split(const struct gguf *g, size_t files, int64_t *number, struc
         return -1;
     count = count ? count : 1;
     if (count < 1 || (uint64_t)count != files)
-        return err_set(err, ERR_INPUT, "states that the model has %lld files, but %s", (long long)count,
-                       files == 1 ? "there is one; they must keep their names (-00001-of-00003.gguf), and lie in one folder or "
-                                    "archive" : "there are others");
+        return err_set(err, ERR_INPUT, "is one of %lld files of a model, but %s", (long long)count,
+                       files == 1 ? "the others are missing; put all into one folder or archive, under their original names "
+                       "(-00001-of-00003.gguf)" : "another number of files was found; put only these files into the folder or "
+                       "archive");
     if (*number < 0 || *number >= count)
-        return err_set(err, ERR_INPUT, "split.no is %lld of %lld", (long long)*number, (long long)count);
+        return err_set(err, ERR_INPUT, "split.no is %lld, but split.count is %lld; the file is damaged", (long long)*number,
+                       (long long)count);
     return 0;
 }
 
@@ -125,7 +127,8 @@ int gguf_read_files(struct checkpoint *cp, size_t first, struct err *err)
         int64_t number = 0;
         rc = gguf_read(&g, cp, (int)(first + i), err) || read_split(&g, files, &number, err) ? -1 : 0;
         if (!rc && seen[number])
-            rc = err_set(err, ERR_INPUT, "is number %lld, as another file is", (long long)number + 1);
+            rc = err_set(err, ERR_INPUT, "has part number %lld, which another file has, too; replace one of the two",
+                         (long long)number + 1);
         if (!rc)
             seen[number] = true;
         else if (!is_named(cp->path, cp->files[first + i].name))

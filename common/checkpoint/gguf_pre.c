@@ -70,8 +70,8 @@ const struct pre_tokenizer *pre_tokenizer_find(const struct gguf *gguf, struct e
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i || k ? ", " : "",
                      PRE_TOKENIZERS[i].names[k]);
         }
-    err_set(err, ERR_INPUT, "tokenizer.ggml.pre is %s%.*s%s, so the pre-tokenizer is unknown (known: %s). Put the model's "
-            "tokenizer.json and the file into one folder, and convert that", name.bytes ? "\"" : "missing",
+    err_set(err, ERR_INPUT, "tokenizer.ggml.pre is %s%.*s%s, an unknown pre-tokenizer (known: %s); put the GGUF file and the "
+            "model's tokenizer.json into one folder, and convert that folder", name.bytes ? "\"" : "missing",
             name.bytes < 40 ? (int)name.bytes : 40, name.data, name.bytes ? "\"" : "", known);
     return NULL;
 }

@@ -30,13 +30,15 @@ static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_to
     if (fault.code)
         return err_set(err, fault.code, "%s", fault.text);
     if (!v->tokens || !v->tokens->count || !(bytes ? v->merges : v->scores))
-        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s is missing; the file has half a tokenizer",
+        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s is missing, so the tokenizer is incomplete; put the GGUF file and "
+                       "the model's tokenizer.json into one folder, and convert that folder",
                        !v->tokens || !v->tokens->count ? "tokens" : bytes ? "merges" : "scores");
     if ((v->types && v->types->count != v->tokens->count) || (v->scores && v->scores->count != v->tokens->count))
-        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s has another length than tokenizer.ggml.tokens",
+        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s and tokenizer.ggml.tokens have different lengths; the file is "
+                       "damaged",
                        v->types && v->types->count != v->tokens->count ? "token_type" : "scores");
     if (v->tokens->count > TOKENS_MAX || (v->merges && v->merges->count > MERGES_MAX))
-        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s has more than %d entries; no model needs so many",
+        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s has more than %d entries, the limit; the file is damaged",
                        v->tokens->count > TOKENS_MAX ? "tokens" : "merges",
                        v->tokens->count > TOKENS_MAX ? TOKENS_MAX : MERGES_MAX);
     v->add_bos = bytes ? pre->begins : true;
@@ -124,7 +126,8 @@ int gguf_ends(const struct gguf *g, int64_t vocab, int64_t ids[EOS_MAX], int *co
 static int check_text(struct gguf_string s, const char *what, size_t index, struct err *err)
 {
     if (s.bytes > 2 * PIECE_BYTES)
-        return err_set(err, ERR_INPUT, "%s %zu has more than %d bytes", what, index, 2 * PIECE_BYTES);
+        return err_set(err, ERR_INPUT, "%s %zu has more than %d bytes, the limit; the file is damaged", what, index,
+                       2 * PIECE_BYTES);
     if (!memchr(s.data, 0, s.bytes) && utf8_fault(s.data, s.bytes) == s.bytes)
         return 0;
     return err_set(err, ERR_INPUT, "%s %zu is not UTF-8 without NULs; the file is damaged", what, index);
@@ -384,7 +387,7 @@ int gguf_make_tokenizer(const struct gguf *g, struct checkpoint *cp, struct err 
     if (gguf_text(g, "tokenizer.chat_template", false, &jinja, err) || gguf_text(g, "tokenizer.ggml.model", false, &model, err))
         return -1;
     if (jinja.bytes > source_text_kinds[TEXT_CHAT_TEMPLATE].limit)
-        return err_set(err, ERR_INPUT, "tokenizer.chat_template has more than %zu bytes",
+        return err_set(err, ERR_INPUT, "tokenizer.chat_template has more than %zu bytes, the limit; the file is damaged",
                        source_text_kinds[TEXT_CHAT_TEMPLATE].limit);
     if (!cp->texts[TEXT_CHAT_TEMPLATE].length && jinja.bytes &&
         text_put(&cp->texts[TEXT_CHAT_TEMPLATE], jinja.data, jinja.bytes, err))
@@ -394,8 +397,8 @@ int gguf_make_tokenizer(const struct gguf *g, struct checkpoint *cp, struct err 
         return 0;
     bool bytes = gguf_same(model, "gpt2");
     if (!bytes && !gguf_same(model, "llama"))
-        return err_set(err, ERR_INPUT, "tokenizer.ggml.model is \"%.*s\"; supported are gpt2 and llama. Put the model's "
-                       "tokenizer.json and the file into one folder, and convert that",
+        return err_set(err, ERR_INPUT, "tokenizer.ggml.model is \"%.*s\"; only gpt2 and llama are supported; put the GGUF "
+                       "file and the model's tokenizer.json into one folder, and convert that folder",
                        model.bytes < 40 ? (int)model.bytes : 40, model.data);
     if (bytes && !(pre = pre_tokenizer_find(g, err)))
         return -1;

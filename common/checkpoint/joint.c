@@ -25,19 +25,19 @@ static struct source_tensor *sibling(const struct checkpoint *cp, const char *na
 static int no_sibling(const struct checkpoint *cp, const struct source_tensor *t, size_t cut, const char *end,
                       struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it and cannot be decoded; convert the complete "
-                   "checkpoint", cp->files[t->file].name, t->name, (int)(strlen(t->name) - cut), t->name, end);
+    return err_set(err, ERR_INPUT, "%s: tensor %s cannot be dequantised, because tensor %.*s%s is missing; convert the "
+                   "complete checkpoint", cp->files[t->file].name, t->name, (int)(strlen(t->name) - cut), t->name, end);
 }
 
 static int packs_experts(const struct checkpoint *cp, const struct source_tensor *t, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: tensor %s packs the weights of all experts in one; save the matrices of each expert "
-                   "as separate tensors", cp->files[t->file].name, t->name);
+    return err_set(err, ERR_INPUT, "%s: tensor %s contains the weights of all experts, which is not supported for this "
+                   "format; save each expert's matrices as separate tensors", cp->files[t->file].name, t->name);
 }
 
 static int wrong_shape(const struct checkpoint *cp, const struct source_tensor *scale, const char *expected, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: tensor %s has a shape that does not fit; %s", cp->files[scale->file].name, scale->name,
+    return err_set(err, ERR_INPUT, "%s: tensor %s has the wrong shape; %s", cp->files[scale->file].name, scale->name,
                    expected);
 }
 
@@ -173,8 +173,8 @@ static int check_whole_scales(const struct checkpoint *cp, const struct source_t
         if (checkpoint_read(cp, scale, at, &value, sizeof value, err))
             return -1;
         if (!isfinite(value) || value < 0 || (divides && value == 0))
-            return err_set(err, ERR_INPUT, "%s: tensor %s has the scale %g; the scale of a matrix must be finite and %s, so "
-                           "the checkpoint is damaged; download it again", cp->files[scale->file].name, scale->name,
+            return err_set(err, ERR_INPUT, "%s: tensor %s has the scale %g, but the scale of a matrix must be finite and %s; "
+                           "the checkpoint is damaged, so download it again", cp->files[scale->file].name, scale->name,
                            (double)value, divides ? "above 0" : "not negative");
         *ones &= value == 1;
     }
@@ -290,7 +290,8 @@ static int take_shape(const struct checkpoint *cp, const struct source_tensor *c
     if (checkpoint_read(cp, shape, 0, stored, sizeof stored, err))
         return -1;
     if (stored[0] != dims[0] || stored[1] > dims[1] || stored[1] <= dims[1] - per)
-        return err_set(err, ERR_INPUT, "%s: tensor %s states the shape [%lld][%lld], but the codes are of [%lld][%lld]",
+        return err_set(err, ERR_INPUT, "%s: tensor %s declares the shape [%lld][%lld], but the packed weights have "
+                       "[%lld][%lld]; the checkpoint is damaged",
                        cp->files[shape->file].name, shape->name, (long long)stored[0], (long long)stored[1], (long long)dims[0],
                        (long long)dims[1]);
     dims[1] = stored[1];

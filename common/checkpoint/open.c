@@ -42,8 +42,9 @@ static int refuse_text(const char *path, struct err *err)
     const int folder = slash ? (int)(slash - path) : 1;
     snprintf(config, sizeof config, "%.*s/%s", folder, slash ? path : ".", source_text_kinds[TEXT_CONFIG].name);
     if (access(config, F_OK))
-        return err_set(err, ERR_INPUT, "is a text, not a checkpoint; give the folder that has config.json and the weights");
-    return err_set(err, ERR_INPUT, "is a text, not a checkpoint; give its folder: %.*s", folder, slash ? path : ".");
+        return err_set(err, ERR_INPUT, "is a text file, not a checkpoint; name the folder that contains config.json and the "
+                       "weights");
+    return err_set(err, ERR_INPUT, "is a text file of a checkpoint; name its folder: %.*s", folder, slash ? path : ".");
 }
 
 /* Opens by file name where the ending is known, else by the first bytes. An index file is opened through its folder. */
@@ -51,7 +52,8 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
 {
     struct stat status;
     if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
-        return err_set(err, ERR_INPUT, "is a terminal; name a checkpoint, or pipe a tar or zip of one in");
+        return err_set(err, ERR_INPUT, "standard input is a terminal; name a checkpoint, or pipe in a tar or zip archive of "
+                       "one");
     if (strcmp(path, "-") == 0)
         return checkpoint_open_archive(cp, STDIN_FILENO, beside, err);
     if (stat(path, &status))
@@ -88,9 +90,9 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
         return checkpoint_open_gguf(cp, path, err);
     }
     int rc = known && memcmp(magic, MODEL_MAGIC, 8) == 0
-           ? err_set(err, ERR_INPUT, "is a model file already; `moe-view` shows what is in it")
+           ? err_set(err, ERR_INPUT, "is a model file already, so it needs no conversion; `moe-view` shows its contents")
            : got >= FRAME_GUARD_BYTES && memcmp(magic, FRAME_GUARD, FRAME_GUARD_BYTES) == 0
-           ? err_set(err, ERR_INPUT, "is a stream, not a checkpoint; `moe-view` shows what is in it")
+           ? err_set(err, ERR_INPUT, "is a stream, not a checkpoint; `moe-view` shows its contents")
            : checkpoint_open_archive(cp, fd, beside, err);
     close(fd);
     return rc;

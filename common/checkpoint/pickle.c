@@ -39,7 +39,7 @@ struct unpickling {
 
 static int damaged(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INPUT, "%s; the file is damaged or not a file of weights", what);
+    return err_set(err, ERR_INPUT, "%s; the file is damaged, or not a file of weights", what);
 }
 
 /* ---- values ---- */
@@ -47,7 +47,8 @@ static int damaged(struct err *err, const char *what)
 static int push(struct unpickling *u, uint32_t value, struct err *err)
 {
     if (u->depth == PICKLE_STACK_MAX)
-        return err_set(err, ERR_INPUT, "more than %d values wait at once; no weights need so many", PICKLE_STACK_MAX);
+        return err_set(err, ERR_INPUT, "the stack exceeds %d values, the limit; the file is not a file of weights",
+                       PICKLE_STACK_MAX);
     if (mem_grow(&u->stack, &u->stack_room, u->depth + 1, sizeof *u->stack, err))
         return -1;
     u->stack[u->depth++] = value;
@@ -58,7 +59,8 @@ static int push_new(struct unpickling *u, struct pickle_value value, struct err 
 {
     struct pickle *out = u->out;
     if (out->value_count == PICKLE_VALUES_MAX)
-        return err_set(err, ERR_INPUT, "there are more than %d values; no weights need so many", PICKLE_VALUES_MAX);
+        return err_set(err, ERR_INPUT, "there are more than %d values, the limit; the file is not a file of weights",
+                       PICKLE_VALUES_MAX);
     if (mem_grow(&out->values, &out->value_room, out->value_count + 1, sizeof *out->values, err))
         return -1;
     out->values[out->value_count++] = value;
@@ -92,7 +94,8 @@ static int gather(struct unpickling *u, enum pickle_kind kind, size_t from, size
 {
     struct pickle *out = u->out;
     if (out->item_count + count > ITEMS_MAX)
-        return err_set(err, ERR_INPUT, "tuples have more than %d items; no weights need so many", ITEMS_MAX);
+        return err_set(err, ERR_INPUT, "tuples have more than %d items, the limit; the file is not a file of weights",
+                       ITEMS_MAX);
     if (mem_grow(&out->items, &out->item_room, out->item_count + count, sizeof *out->items, err))
         return -1;
     if (count)
@@ -106,7 +109,7 @@ static int gather(struct unpickling *u, enum pickle_kind kind, size_t from, size
 static int gather_last(struct unpickling *u, size_t count, struct err *err)
 {
     if (above_mark(u) < count)
-        return damaged(err, "there are too few values");
+        return damaged(err, "an opcode needs more values than the stack contains");
     return gather(u, PICKLE_TUPLE, u->depth - count, count, err);
 }
 
@@ -120,7 +123,8 @@ static int take_entries(struct unpickling *u, enum pickle_kind kind, size_t from
                                                  : "items are added to a value that is not a list");
     struct pickle_value *owner = &out->values[u->stack[u->depth - 1]];
     if (out->entry_count + count / step > PICKLE_VALUES_MAX)
-        return err_set(err, ERR_INPUT, "there are more than %d entries; no weights need so many", PICKLE_VALUES_MAX);
+        return err_set(err, ERR_INPUT, "there are more than %d dictionary entries, the limit; the file is not a file of "
+                       "weights", PICKLE_VALUES_MAX);
     if (mem_grow(&out->entries, &out->entry_room, out->entry_count + count / step, sizeof *out->entries, err))
         return -1;
     for (size_t i = from; i < from + count; i += step) {
@@ -143,7 +147,7 @@ static int take_marked(struct unpickling *u, enum pickle_kind kind, struct err *
 static int take_last(struct unpickling *u, enum pickle_kind kind, size_t count, struct err *err)
 {
     if (above_mark(u) < count + 1)
-        return damaged(err, "there are too few values");
+        return damaged(err, "an opcode needs more values than the stack contains");
     u->depth -= count;
     return take_entries(u, kind, u->depth, count, err);
 }
@@ -226,7 +230,8 @@ static int take_global(struct unpickling *u, struct err *err)
             strlen(known->name) == name_length && memcmp(known->name, name, name_length) == 0)
             return push_new(u, (struct pickle_value){.kind = PICKLE_GLOBAL, .count = i}, err);
     }
-    return err_set(err, ERR_INPUT, "global %.*s.%.*s is not needed for weights; pickles are not executed",
+    return err_set(err, ERR_INPUT, "the pickle refers to %.*s.%.*s, which weights do not need; pickles are not executed, so "
+                   "save a plain state_dict",
                    (int)module_length, module, (int)name_length, name);
 }
 
@@ -238,7 +243,7 @@ static int put_memo(struct unpickling *u, size_t number_bytes, struct err *err)
     if (take_number(u, number_bytes, &number, err))
         return -1;
     if (!above_mark(u) || number >= MEMO_MAX)
-        return damaged(err, "the memo lacks a value to store, or has too many");
+        return damaged(err, "the memo has no value to store, or is full");
     if (mem_grow(&u->memo, &u->memo_room, (size_t)number + 1, sizeof *u->memo, err))
         return -1;
     if (number >= u->memo_count)
@@ -253,7 +258,7 @@ static int get_memo(struct unpickling *u, size_t number_bytes, struct err *err)
     if (take_number(u, number_bytes, &number, err))
         return -1;
     if (number >= u->memo_count || !u->memo[number])
-        return damaged(err, "a value that the memo does not have is read from it");
+        return damaged(err, "a value is read that was never stored in the memo");
     return push(u, u->memo[number] - 1, err);
 }
 
@@ -276,13 +281,13 @@ static bool is_text(const struct unpickling *u, const struct pickle_value *of, u
 static int take_storage(struct unpickling *u, struct err *err)
 {
     if (!above_mark(u))
-        return damaged(err, "there are too few values");
+        return damaged(err, "an opcode needs more values than the stack contains");
     struct pickle_value value = u->out->values[u->stack[u->depth - 1]];
     if ((value.count != 5 && !(value.count == 6 && is_kind(u, &value, 5, PICKLE_NONE))) || !is_text(u, &value, 0, "storage") ||
         !is_kind(u, &value, 1, PICKLE_GLOBAL) || !is_kind(u, &value, 2, PICKLE_TEXT) || !is_kind(u, &value, 3, PICKLE_TEXT) ||
         !is_kind(u, &value, 4, PICKLE_INTEGER) ||
         u->out->values[u->out->items[value.is.items + 1]].count < GLOBAL_STORAGES)
-        return damaged(err, "what should be a storage is none");
+        return damaged(err, "a tensor refers to a value that is not a storage");
     value.kind = PICKLE_STORAGE;
     value.is.items++;
     value.count = 4;
@@ -295,7 +300,7 @@ static int call_tensor(struct unpickling *u, const struct pickle_value *argument
     struct pickle_value value = *arguments;
     if (value.count < 6 || !is_kind(u, &value, 0, PICKLE_STORAGE) || !is_kind(u, &value, 1, PICKLE_INTEGER) ||
         !is_kind(u, &value, 2, PICKLE_TUPLE) || !is_kind(u, &value, 3, PICKLE_TUPLE))
-        return damaged(err, "what should be a tensor is none");
+        return damaged(err, "a tensor is built from values of wrong types");
     value.kind = PICKLE_TENSOR;
     return push_new(u, value, err);
 }
@@ -303,7 +308,7 @@ static int call_tensor(struct unpickling *u, const struct pickle_value *argument
 static int call(struct unpickling *u, struct err *err)
 {
     if (above_mark(u) < 2)
-        return damaged(err, "there are too few values");
+        return damaged(err, "an opcode needs more values than the stack contains");
     const struct pickle_value arguments = u->out->values[u->stack[u->depth - 1]];
     const struct pickle_value called = u->out->values[u->stack[u->depth - 2]];
     u->depth -= 2;
@@ -315,14 +320,14 @@ static int call(struct unpickling *u, struct err *err)
         if (called.count == GLOBAL_PARAMETER && is_kind(u, &arguments, 0, PICKLE_TENSOR))
             return push(u, u->out->items[arguments.is.items], err);
     }
-    return damaged(err, "what is called, or with what, is not what weights need");
+    return damaged(err, "a function is called that weights do not need, or with wrong arguments");
 }
 
 /* Drops the attributes of a dictionary, which do not concern weights. */
 static int drop_state(struct unpickling *u, struct err *err)
 {
     if (above_mark(u) < 2 || u->out->values[u->stack[u->depth - 2]].kind != PICKLE_DICT)
-        return damaged(err, "attributes are given to what has none");
+        return damaged(err, "attributes are set on a value that cannot have any");
     u->depth--;
     return 0;
 }
@@ -332,7 +337,8 @@ static int drop_state(struct unpickling *u, struct err *err)
 static int do_mark(struct unpickling *u, struct err *err)
 {
     if (u->mark_count == PICKLE_STACK_MAX)
-        return err_set(err, ERR_INPUT, "more than %d marks wait at once; no weights need so many", PICKLE_STACK_MAX);
+        return err_set(err, ERR_INPUT, "more than %d marks are open, the limit; the file is not a file of weights",
+                       PICKLE_STACK_MAX);
     if (mem_grow(&u->marks, &u->mark_room, u->mark_count + 1, sizeof *u->marks, err))
         return -1;
     u->marks[u->mark_count++] = u->depth;
@@ -350,7 +356,8 @@ static int do_protocol(struct unpickling *u, struct err *err)
     uint32_t version;
     if (take_number(u, 1, &version, err))
         return -1;
-    return version == 2 ? 0 : err_set(err, ERR_INPUT, "protocol %u is not 2, which PyTorch writes", version);
+    return version == 2 ? 0 : err_set(err, ERR_INPUT, "has pickle protocol %u; only 2, which PyTorch writes, is supported",
+                                      version);
 }
 
 static int do_opcode(struct unpickling *u, int opcode, struct err *err)
@@ -385,7 +392,8 @@ static int do_opcode(struct unpickling *u, int opcode, struct err *err)
     case LONG_BINPUT: return put_memo(u, 4, err);
     case BINGET: return get_memo(u, 1, err);
     case LONG_BINGET: return get_memo(u, 4, err);
-    default: return err_set(err, ERR_INPUT, "opcode 0x%02x is not one that weights need; the file is damaged or something else",
+    default: return err_set(err, ERR_INPUT, "opcode 0x%02x does not occur in pickles of weights; the file is damaged, or not "
+                            "a file of weights",
                             opcode);
     }
 }
@@ -403,7 +411,7 @@ static int run(struct unpickling *u, struct err *err)
             return -1;
     }
     if (u->depth != 1 || u->mark_count)
-        return damaged(err, "not one value is left at the end");
+        return damaged(err, "more or fewer than one value remain at the end");
     u->out->root = u->stack[0];
     return 0;
 }

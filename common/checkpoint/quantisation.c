@@ -290,7 +290,7 @@ static int read_groups(const json_t *object, const char *format, struct quantisa
                       (strcmp(format, "naive-quantized") == 0 && json_is_string(config_get(weights, "type")) &&
                        strcmp(json_string_value(config_get(weights, "type")), "float") == 0);
         if (strcmp(own, format))
-            config_refuse(group, "format", err, "one other than that of the whole is not supported");
+            config_refuse(group, "format", err, "groups must have the format of the whole configuration");
         else if (!json_is_object(weights))
             config_refuse(group, "weights", err, "expected an object");
         else if (out->floats ? check_float_weights(weights, out, err) == 0

@@ -24,12 +24,12 @@ int safetensors_header_bytes(const uint8_t prefix[SAFETENSORS_PREFIX], uint64_t 
     for (int i = 0; i < SAFETENSORS_PREFIX; i++)
         length |= (uint64_t)prefix[i] << 8 * i;
     if (file_bytes < SAFETENSORS_PREFIX)
-        return err_set(err, ERR_INPUT, "is too short for a safetensors file");
+        return err_set(err, ERR_INPUT, "is too short to be a safetensors file; it is truncated or damaged");
     if (length < 2 || length > HEADER_MAX)
-        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, which no safetensors file has; it is damaged or "
-                       "something else", (unsigned long long)length);
+        return err_set(err, ERR_INPUT, "declares a header of %llu bytes, more than the limit; the file is damaged, or not a "
+                       "safetensors file", (unsigned long long)length);
     if (length > file_bytes - SAFETENSORS_PREFIX)
-        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, but has %llu bytes in all; it is truncated",
+        return err_set(err, ERR_INPUT, "declares a header of %llu bytes, but the whole file has only %llu; it is truncated",
                        (unsigned long long)length, (unsigned long long)file_bytes);
     *bytes = (size_t)length;
     return 0;
@@ -102,8 +102,9 @@ static int check_order(struct source_tensor *tensors, size_t count, uint64_t *en
         qsort(tensors, count, sizeof *tensors, source_by_offset);
     for (size_t i = 0; i < count; i++) {
         if (tensors[i].offset != at)
-            return err_set(err, ERR_INPUT, "tensor %s: its data begin at %llu, but the data before end at %llu; the header is "
-                           "damaged", tensors[i].name, (unsigned long long)tensors[i].offset, (unsigned long long)at);
+            return err_set(err, ERR_INPUT, "tensor %s: its data begin at offset %llu, but the previous tensor ends at %llu; "
+                           "the header is damaged", tensors[i].name, (unsigned long long)tensors[i].offset,
+                           (unsigned long long)at);
         at += tensors[i].bytes;
     }
     *end = at;
@@ -136,7 +137,8 @@ static int add_tensors(struct checkpoint *checkpoint, int file, struct json_part
         if (json_part_string(walk.key, &name, err))
             more = -1;
         else if (strcmp(name.data, "__metadata__") && count++ == TENSORS_MAX)
-            more = err_set(err, ERR_INPUT, "has more than %d tensors; no model needs so many in one file", TENSORS_MAX);
+            more = err_set(err, ERR_INPUT, "has more than %d tensors, the limit for one file; the file is damaged",
+                           TENSORS_MAX);
         else if (strcmp(name.data, "__metadata__") && add_tensor(checkpoint, file, name.data, walk.value, err))
             more = -1;
     text_free(&name);
@@ -150,7 +152,7 @@ int safetensors_parse(struct checkpoint *checkpoint, int file, const char *heade
     struct json_part whole;
     int rc = -1;
     if (!bytes || header[0] != '{') {
-        err_set(err, ERR_INPUT, "does not begin with '{'; it is damaged or not safetensors");
+        err_set(err, ERR_INPUT, "does not begin with '{'; the file is damaged, or not a safetensors file");
         goto done;
     }
     if (json_whole(&whole, header, bytes, err) || add_tensors(checkpoint, file, whole, err))

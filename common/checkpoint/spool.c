@@ -42,8 +42,8 @@ static int peek_first(struct archive_input *input, struct err *err)
     if (input->ahead >= sizeof magic && memcmp(input->step, magic, sizeof magic) == 0)
         return open_xz(input, err);
     if (input->ahead >= sizeof magic && !memcmp(input->step, (const uint8_t[sizeof magic]){0}, sizeof magic))
-        return err_set(err, ERR_INPUT, "begins with zero bytes, as no checkpoint and no archive does; name a folder, a file of "
-                       "weights, or a tar or zip of them");
+        return err_set(err, ERR_INPUT, "begins with zero bytes, so it is not a checkpoint or an archive; name a folder, a "
+                       "file of weights, or a tar or zip archive of them");
     if (input->seekable && lseek(input->fd, -(off_t)input->ahead, SEEK_CUR) < 0)
         return err_errno(err, "cannot be read");
     input->ahead = input->seekable ? 0 : input->ahead;
@@ -103,11 +103,11 @@ static la_ssize_t on_read(struct archive *archive, void *context, const void **d
 static la_ssize_t xz_fault(struct archive *archive, const lzma_stream *stream, lzma_ret ret)
 {
     if (ret == LZMA_MEMLIMIT_ERROR)
-        archive_set_error(archive, ENOMEM, "its .xz needs %ju MiB to be unpacked, more than the %ju of xz -9; pack it with "
-                          "that or less", (uintmax_t)(lzma_memusage(stream) >> 20),
+        archive_set_error(archive, ENOMEM, "unpacking its .xz needs %ju MiB of memory, more than the limit of %ju MiB; "
+                          "compress it with xz -9 or less", (uintmax_t)(lzma_memusage(stream) >> 20),
                           (uintmax_t)(lzma_memlimit_get(stream) >> 20));
     else if (ret == LZMA_MEM_ERROR)
-        archive_set_error(archive, ENOMEM, "not enough memory to unpack its .xz");
+        archive_set_error(archive, ENOMEM, "there is not enough memory to unpack its .xz");
     else
         archive_set_error(archive, EINVAL, ret == LZMA_BUF_ERROR ? "its .xz ends too early" : "its .xz is damaged");
     return ARCHIVE_FATAL;
@@ -225,7 +225,7 @@ int archive_input_check_end(struct archive_input *input, struct archive *archive
     } else if (base == ARCHIVE_FORMAT_TAR && plain) {
         whole = tar_ends(input);
     }
-    return whole ? 0 : err_set(err, ERR_INPUT, "the archive has no proper end; it is truncated or damaged");
+    return whole ? 0 : err_set(err, ERR_INPUT, "the end of the archive is missing; it is truncated or damaged");
 }
 
 int spool_open(int *fd, const char *beside, struct err *err)
@@ -233,7 +233,7 @@ int spool_open(int *fd, const char *beside, struct err *err)
     char folder[PATH_MAX];
     if (!beside) {
         *fd = memfd_create("headers", MFD_CLOEXEC);
-        return *fd < 0 ? err_errno(err, "no room for headers") : 0;
+        return *fd < 0 ? err_errno(err, "there is no space for headers in the temporary folder (TMPDIR)") : 0;
     }
     const char *slash = strrchr(beside, '/');
     if (snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - beside) + 1 : 1,
@@ -249,10 +249,11 @@ int spool_write(int fd, uint64_t offset, const void *data, size_t bytes, struct 
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0 && errno == ENOSPC)
-            return err_set(err, ERR_IO, "the tensors are kept beside the output until all are converted, and its disk is full; "
-                           "free some, name a file on another disk, or unpack the archive and give its folder");
+            return err_set(err, ERR_IO, "the disk of the output is full: it also stores the archive's tensors until all are "
+                           "converted; free some space, name an output on another disk, or unpack the archive and name its "
+                           "folder");
         if (put < 0)
-            return err_errno(err, "the tensors cannot be kept beside the output");
+            return err_errno(err, "the archive's tensors cannot be stored in the folder of the output");
         done += (size_t)put;
     }
     return 0;

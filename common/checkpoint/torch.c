@@ -34,7 +34,7 @@ struct reader {
 
 static int damaged(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INPUT, "%s; the file is damaged or not a file of weights", what);
+    return err_set(err, ERR_INPUT, "%s; the file is damaged, or not a file of weights", what);
 }
 
 const char *const torch_names[TORCH_NAMES] = {TORCH_NAME, "medusa_lm_head.pt", "hydra_lm_head.pt"};
@@ -82,7 +82,7 @@ static int read_storage(const struct pickle *p, const struct pickle_value *value
     *out = (struct storage){(const char *)p->data + key->is.integer, key->count, item(p, value, 0)->count,
                             (uint64_t)elements->is.integer, 0};
     if (elements->is.integer < 0 || elements->is.integer > INT64_MAX / 16 || key->count > 64)
-        return damaged(err, "a storage has no size, or too long a key");
+        return damaged(err, "a storage has no size, or its key is too long");
     return 0;
 }
 
@@ -90,7 +90,7 @@ static int find_zip_storage(const struct reader *r, struct storage *s, struct er
 {
     char name[SOURCE_NAME + 80];
     if (r->prefix >= SOURCE_NAME)
-        return damaged(err, "a member has too long a name");
+        return damaged(err, "a member's name is too long");
     memcpy(name, r->prefix_name, r->prefix);
     memcpy(name + r->prefix, "data/", 5);
     memcpy(name + r->prefix + 5, s->key, s->length);
@@ -113,9 +113,9 @@ static int find_storage(const struct reader *r, const struct pickle_value *value
         return find_zip_storage(r, s, err);
     const struct storage *found = r->storage_count ? bsearch(s, r->storages, r->storage_count, sizeof *s, by_key) : NULL;
     if (!found || found->type != s->type || found->elements != s->elements)
-        return damaged(err, "a storage is not said twice alike");
+        return damaged(err, "a storage is declared twice, with different sizes or types");
     if (!found->offset)
-        return damaged(err, "the elements of a storage are missing");
+        return damaged(err, "a storage has no data");
     *s = *found;
     return 0;
 }
@@ -129,17 +129,17 @@ static int read_dims(const struct pickle *p, const struct pickle_value *value, s
     const struct pickle_value *sizes = item(p, value, 2), *steps = item(p, value, 3);
     size_t elements = 1;
     if (sizes->count != steps->count || sizes->count > SOURCE_DIMS)
-        return damaged(err, "it has too many dims, or strides for others");
+        return damaged(err, "it has too many dimensions, or sizes and strides of different lengths");
     t->dim_count = (int)sizes->count;
     for (uint32_t i = sizes->count; i-- > 0;) {
         const struct pickle_value *size = item(p, sizes, i), *step = item(p, steps, i);
         if (size->kind != PICKLE_INTEGER || step->kind != PICKLE_INTEGER || size->is.integer < 0 || step->is.integer < 0 ||
             step->is.integer > INT64_MAX / 16)
-            return damaged(err, "its sizes or strides are not numbers of at least 0");
+            return damaged(err, "its sizes or strides are not whole numbers of at least 0");
         t->dims[i] = size->is.integer;
         strides[i] = size->is.integer < 2 ? (int64_t)elements : step->is.integer;
         if (t->dims[i] && (!size_mul(elements, (size_t)t->dims[i], &elements) || elements > INT64_MAX / 16))
-            return damaged(err, "it has more elements than any file holds");
+            return damaged(err, "it has more elements than a file can contain");
     }
     return 0;
 }
@@ -157,16 +157,16 @@ static int locate_tensor(struct source_tensor *t, const struct storage *s, uint6
         count *= (uint64_t)t->dims[i];
         if (t->dims[i] && (__builtin_mul_overflow((uint64_t)(t->dims[i] - 1), (uint64_t)strides[i], &reach) ||
                            __builtin_add_overflow(last, reach, &last)))
-            return damaged(err, "it reaches past its storage");
+            return damaged(err, "it extends past the end of its storage");
     }
     if (count ? last >= s->elements : first > s->elements)
-        return damaged(err, "it reaches past its storage");
+        return damaged(err, "it extends past the end of its storage");
     t->offset = s->offset + first * element;
     t->bytes = count * element;
     if (plain || !count)
         return 0;
     if (s->type > GLOBAL_BFLOAT16)
-        return err_set(err, ERR_INPUT, "its elements, of %s, do not lie side by side; save it as tensor.contiguous()",
+        return err_set(err, ERR_INPUT, "its elements (%s) are not contiguous; save tensor.contiguous() instead",
                        pickle_globals[s->type].dtype);
     return strided_tensor(t, strides, err);
 }
@@ -181,7 +181,7 @@ static int add_tensor(struct reader *r, const struct pickle_entry *entry, struct
     int64_t strides[SOURCE_DIMS] = {0};
     if (key->kind != PICKLE_TEXT || key->count == 0 || key->count >= SOURCE_NAME ||
         memchr(p->data + key->is.integer, '\0', key->count))
-        return damaged(err, "a key of the dictionary is not a name");
+        return damaged(err, "a key of the dictionary is not a text");
     const int length = (int)key->count;
     const char *name = (const char *)p->data + key->is.integer;
     if (value->kind != PICKLE_TENSOR || item(p, value, 1)->is.integer < 0)
@@ -210,7 +210,8 @@ static int add_tensors(struct reader *r, struct err *err)
     size_t count = 0;
     for (uint32_t at = root->is.chain.first; at; at = p->entries[at - 1].next, count++)
         if (count == TENSORS_MAX)
-            return err_set(err, ERR_INPUT, "has more than %d tensors; no model needs so many in one file", TENSORS_MAX);
+            return err_set(err, ERR_INPUT, "has more than %d tensors, the limit for one file; the file is damaged",
+                           TENSORS_MAX);
         else if (add_tensor(r, &p->entries[at - 1], err))
             return -1;
     return 0;
@@ -226,8 +227,7 @@ static int check_order(const struct reader *r, const struct torch_member *m, str
         return m->bytes >= sizeof order ? damaged(err, "byteorder is neither little nor big") : -1;
     if (strcmp(order, "little") == 0)
         return 0;
-    return err_set(err, ERR_INPUT, "was written on a machine whose numbers are %s-endian; only little-endian is "
-                   "supported", order);
+    return err_set(err, ERR_INPUT, "was written on a %s-endian machine; only little-endian is supported", order);
 }
 
 /* Reads the members of the zip form. NAME is not known in advance: a data.pkl that is one folder deep determines it. Then
@@ -246,10 +246,10 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
             memchr(m->name, '/', m->length) == m->name + m->length - sizeof pickle)
             found = m;
         if (bytes_end(m->name, m->length, "/constants.pkl"))
-            return err_set(err, ERR_INPUT, "is a TorchScript program, not weights alone; save its state_dict");
+            return err_set(err, ERR_INPUT, "is a TorchScript program, not a file of weights; save its state_dict");
     }
     if (!found)
-        return err_set(err, ERR_INPUT, "has no data.pkl; it is a zip file of something else");
+        return err_set(err, ERR_INPUT, "has no data.pkl, so it is not a file of torch.save; save the model's state_dict");
     r->prefix = found->length + 1 - sizeof pickle;
     r->prefix_name = found->name;
     for (size_t i = 0; i < r->zip.count; i++)
@@ -259,7 +259,8 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
     if (order && check_order(r, order, err))
         return -1;
     if (found->bytes > PICKLE_BYTES_MAX)
-        return err_set(err, ERR_INPUT, "data.pkl has more than %d bytes; no weights need so many", PICKLE_BYTES_MAX);
+        return err_set(err, ERR_INPUT, "data.pkl has more than %d bytes, the limit; the file is not a file of weights",
+                       PICKLE_BYTES_MAX);
     if (!(*data = mem_alloc((size_t)found->bytes, 1, err)) ||
         checkpoint_read(r->cp, &whole, found->offset, *data, (size_t)found->bytes, err))
         return -1;
@@ -282,9 +283,9 @@ static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t
         uint8_t count[8];
         uint64_t elements = 0, bytes;
         if (!s || s->offset)
-            return damaged(err, "the key of a storage belongs to no tensor, or is there twice");
+            return damaged(err, "a storage's key belongs to no tensor, or occurs twice");
         if (size - at < sizeof count)
-            return damaged(err, "the elements of a storage are missing");
+            return damaged(err, "a storage has no data");
         if (checkpoint_read(r->cp, &whole, at, count, sizeof count, err))
             return -1;
         for (int i = 0; i < 8; i++)
@@ -292,11 +293,11 @@ static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t
         at += sizeof count;
         if (elements != s->elements || __builtin_mul_overflow(elements, (uint64_t)pickle_globals[s->type].bytes, &bytes) ||
             bytes > size - at)
-            return damaged(err, "a storage has another size than the pickle states, or is truncated");
+            return damaged(err, "a storage's size differs from the pickle's, or the storage is truncated");
         s->offset = at;
         at += bytes;
     }
-    return at == size ? 0 : damaged(err, "there is more after the last storage");
+    return at == size ? 0 : damaged(err, "there are bytes after the last storage");
 }
 
 /* Collects all storages that the pickle names, sorted by key, each once. */
@@ -358,7 +359,7 @@ static int read_old(struct reader *r, uint8_t **data, struct err *err)
         at += used;
     }
     if (!is_integer(&pickles[PROTOCOL], OLD_PROTOCOL) || pickles[KEYS].values[pickles[KEYS].root].kind != PICKLE_LIST) {
-        damaged(err, "it is not of version 1001");
+        damaged(err, "its protocol version is not 1001");
         goto done;
     }
     if (!is_true(&pickles[FACTS], "little_endian")) {
@@ -385,8 +386,8 @@ int torch_read_header(struct checkpoint *cp, int file, struct err *err)
     const size_t bytes = size < sizeof begin ? (size_t)size : sizeof begin;
     int rc = -1;
     if (cp->headers_only)
-        return err_set(err, ERR_INPUT, "lists its tensors after their data, which --dry-run does not keep of an archive; "
-                       "unpack it");
+        return err_set(err, ERR_INPUT, "lists its tensors after their data, which --dry-run does not read from an archive; "
+                       "unpack the archive, and name its folder");
     if (checkpoint_read(cp, &whole, 0, begin, bytes, err))
         return -1;
     if (memcmp(begin, "PK\3\4", 4) == 0)
@@ -394,8 +395,8 @@ int torch_read_header(struct checkpoint *cp, int file, struct err *err)
     else if (memcmp(begin, OLD_MAGIC, sizeof begin) == 0)
         rc = read_old(&reader, &data, err);
     else
-        err_set(err, ERR_INPUT, "is neither of the forms that torch.save writes (zip, or from before PyTorch 1.6); it is "
-                "damaged or something else");
+        err_set(err, ERR_INPUT, "is in neither of the two formats of torch.save (zip, or older than PyTorch 1.6); it is "
+                "damaged, or another kind of file");
     rc = rc || add_tensors(&reader, err) ? -1 : 0;
     torch_zip_free(&reader.zip);
     pickle_free(&reader.pickle);

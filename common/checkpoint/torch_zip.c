@@ -20,7 +20,7 @@ static uint64_t number(const uint8_t *at, int bytes)
 
 static int damaged(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INPUT, "%s; the zip file is damaged or truncated", what);
+    return err_set(err, ERR_INPUT, "%s; the zip file is truncated or damaged", what);
 }
 
 /* Location of the directory, and its number of entries. */
@@ -45,7 +45,7 @@ static int find_end(const struct checkpoint *cp, const struct source_tensor *who
         rc = 0;
         goto done;
     }
-    damaged(err, "it has no directory at its end");
+    damaged(err, "its central directory is missing");
 done:
     mem_free(&tail);
     return rc;
@@ -65,11 +65,11 @@ static int find_end64(const struct checkpoint *cp, const struct source_tensor *w
         return 0;
     const uint64_t at = number(locator + 8, 8);
     if (end_at < END64_BYTES || at > end_at - END64_BYTES)
-        return damaged(err, "its directory has no end");
+        return damaged(err, "its central directory has no end record");
     if (checkpoint_read(cp, whole, at, end, sizeof end, err))
         return -1;
     if (number(end, 4) != END64_SIGNATURE)
-        return damaged(err, "its directory has no end");
+        return damaged(err, "its central directory has no end record");
     *out = (struct directory_span){number(end + 48, 8), number(end + 40, 8), number(end + 32, 8)};
     return 0;
 }
@@ -90,7 +90,7 @@ static int widen(const uint8_t *extra, size_t length, uint64_t sizes[3], struct 
                 if (sizes[i] != UINT32_MAX)
                     continue;
                 if (from + 8 > end)
-                    return damaged(err, "a member's size is missing");
+                    return damaged(err, "the size of a member is missing");
                 sizes[i] = number(extra + from, 8);
                 from += 8;
             }
@@ -98,24 +98,25 @@ static int widen(const uint8_t *extra, size_t length, uint64_t sizes[3], struct 
         }
         at = from + bytes;
     }
-    return wide ? damaged(err, "a member's size is missing") : 0;
+    return wide ? damaged(err, "the size of a member is missing") : 0;
 }
 
 static int read_entry(struct torch_member *out, const uint8_t *directory, size_t length, size_t *at, struct err *err)
 {
     const uint8_t *entry = directory + *at;
     if (length - *at < ENTRY_BYTES || number(entry, 4) != ENTRY_SIGNATURE)
-        return damaged(err, "its directory has fewer entries than it declares");
+        return damaged(err, "its central directory has fewer entries than it declares");
     const size_t name = (size_t)number(entry + 28, 2), extra = (size_t)number(entry + 30, 2);
     const size_t comment = (size_t)number(entry + 32, 2);
     if (length - *at - ENTRY_BYTES < name + extra + comment)
-        return damaged(err, "an entry of its directory does not end");
+        return damaged(err, "an entry of its central directory is truncated");
     uint64_t sizes[3] = {number(entry + 24, 4), number(entry + 20, 4), number(entry + 42, 4)};
     if (widen(entry + ENTRY_BYTES + name, extra, sizes, err))
         return -1;
     *out = (struct torch_member){(const char *)entry + ENTRY_BYTES, name, sizes[2], sizes[0]};
     if (number(entry + 10, 2) != 0 || number(entry + 8, 2) & 1 || sizes[0] != sizes[1])
-        return err_set(err, ERR_INPUT, "member %.*s is compressed or encrypted, which torch.save does not do",
+        return err_set(err, ERR_INPUT, "member %.*s is compressed or encrypted, which is not supported; save the weights with "
+                       "torch.save",
                        (int)(name < 200 ? name : 200), out->name);
     *at += ENTRY_BYTES + name + extra + comment;
     return 0;
@@ -127,14 +128,14 @@ static int find_data(const struct checkpoint *cp, const struct source_tensor *wh
 {
     uint8_t header[LOCAL_BYTES];
     if (size < LOCAL_BYTES || member->offset > size - LOCAL_BYTES)
-        return damaged(err, "a member lies past the end");
+        return damaged(err, "a member begins past the end of the file");
     if (checkpoint_read(cp, whole, member->offset, header, sizeof header, err))
         return -1;
     if (number(header, 4) != LOCAL_SIGNATURE)
-        return damaged(err, "a member has no header");
+        return damaged(err, "the header of a member is missing");
     member->offset += LOCAL_BYTES + number(header + 26, 2) + number(header + 28, 2);
     if (member->offset > size || member->bytes > size - member->offset)
-        return damaged(err, "a member ends past the end");
+        return damaged(err, "a member ends past the end of the file");
     return 0;
 }
 
@@ -157,7 +158,7 @@ int torch_zip_read(struct torch_zip *out, const struct checkpoint *cp, int file,
         return -1;
     if (span.bytes > end_at || span.offset > end_at - span.bytes || span.bytes > DIRECTORY_MAX ||
         span.count > span.bytes / ENTRY_BYTES)
-        return damaged(err, "its directory is larger than there is room for");
+        return damaged(err, "its central directory is larger than the file");
     if (!(zip.directory = mem_alloc((size_t)span.bytes, 1, err)) ||
         !(zip.members = mem_alloc((size_t)span.count, sizeof *zip.members, err)) ||
         checkpoint_read(cp, &whole, span.offset, zip.directory, (size_t)span.bytes, err))

@@ -115,7 +115,7 @@ int zip_member(struct zip_writer *zip, const char *name, uint64_t bytes, struct 
 int zip_put(struct zip_writer *zip, const void *data, size_t bytes, struct err *err)
 {
     if (bytes > zip->member.missing)
-        return err_set(err, ERR_INPUT, "%s: more bytes than were declared", zip->member.name);
+        return err_set(err, ERR_INPUT, "%s: more bytes were written than declared", zip->member.name);
     zip->member.missing -= bytes;
     zip->checksum = lzma_crc32(data, bytes, zip->checksum);
     return write_out(zip, data, bytes, err);
@@ -125,7 +125,7 @@ int zip_member_end(struct zip_writer *zip, struct err *err)
 {
     uint8_t sum[4];
     if (zip->member.missing)
-        return err_set(err, ERR_INPUT, "%s: fewer bytes than were declared", zip->member.name);
+        return err_set(err, ERR_INPUT, "%s: fewer bytes were written than declared", zip->member.name);
     for (int i = 0; i < 4; i++)
         sum[i] = (uint8_t)(zip->checksum >> 8 * i);
     zip->count++;

@@ -71,7 +71,7 @@ static int add(struct claims *claims, const struct claim *made, struct err *err)
         if (same_output(&claims->item[i], made))
             return refuse(made, claims->item[i].name, claims->item[i].path, err);
     if (claims->count == CLAIMS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d files are written", CLAIMS_MAX);
+        return err_set(err, ERR_INPUT, "more than %d output files are named; name fewer", CLAIMS_MAX);
     claims->item[claims->count++] = *made;
     return 0;
 }

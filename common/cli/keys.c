@@ -29,7 +29,7 @@ int keys_int(const json_t *object, const char *key, int otherwise, int min, int 
     if (!value)
         return 0;
     if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max)
-        return err_set(err, ERR_INPUT, "\"%s\": must be a whole number from %d to %d", key, min, max);
+        return err_set(err, ERR_INPUT, "\"%s\": expected a whole number from %d to %d", key, min, max);
     *out = (int)json_integer_value(value);
     return 0;
 }

@@ -31,7 +31,7 @@ int number_uint64(const char *text, uint64_t *out, struct err *err)
     errno = 0;
     uint64_t value = strtoull(text, NULL, 10);
     if (errno)
-        return err_set(err, ERR_INPUT, "%s is more than %" PRIu64, text, UINT64_MAX);
+        return err_set(err, ERR_INPUT, "%s exceeds the maximum of %" PRIu64, text, UINT64_MAX);
     *out = value;
     return 0;
 }
@@ -42,7 +42,7 @@ int number_size(const char *text, uint64_t min, uint64_t max, uint64_t *out, str
     const char *suffix = text + digits;
     unsigned shift = *suffix == 'K' ? 10 : *suffix == 'M' ? 20 : *suffix == 'G' ? 30 : 0;
     if (!digits || suffix[shift != 0] != '\0')
-        return err_set(err, ERR_INPUT, "'%s' is not a size: digits, and K, M or G after them", text);
+        return err_set(err, ERR_INPUT, "'%s' is not a size; give digits, optionally followed by K, M or G", text);
     errno = 0;
     uint64_t value = strtoull(text, NULL, 10);
     if (errno || value > UINT64_MAX >> shift || value << shift < min || value << shift > max)
@@ -71,14 +71,14 @@ int number_share(const char *text, double *out, struct err *err)
     double value;
     length -= percent;
     if (!length || length >= sizeof digits)
-        return err_set(err, ERR_INPUT, "'%.80s' is not a share such as 2%% or 0.02", text);
+        return err_set(err, ERR_INPUT, "'%.80s' is not a share; give one such as 2%% or 0.02", text);
     memcpy(digits, text, length);
     digits[length] = '\0';
     if (number_float(digits, 0, percent ? 100 : 1, &value, err))
         return -1;
     value = percent ? value / 100 : value;
     if (value >= 1)
-        return err_set(err, ERR_INPUT, "'%s' is the whole; give less", text);
+        return err_set(err, ERR_INPUT, "'%s' is not below 100 %%; give a smaller share", text);
     *out = value;
     return 0;
 }
@@ -94,9 +94,9 @@ int number_choice(const char *text, const char *const *choices, int *out, struct
         nearest_offer(&nearest, choices[i]);
     }
     if (nearest.best)
-        err_set(err, ERR_INPUT, "'%s' is not known; did you mean %s? Choose one of", text, nearest.best);
+        err_set(err, ERR_INPUT, "unknown value '%s'; did you mean %s? Choose one of", text, nearest.best);
     else
-        err_set(err, ERR_INPUT, "'%s' is not known; choose one of", text);
+        err_set(err, ERR_INPUT, "unknown value '%s'; choose one of", text);
     for (int i = 0; err && choices[i]; i++) {
         size_t used = strlen(err->text);
         if (used + strlen(choices[i]) + 3 > sizeof err->text)

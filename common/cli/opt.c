@@ -13,10 +13,10 @@
 static const char *const progress_modes[] = {"auto", "always", "never", NULL};
 
 const struct opt console_options[] = {
-    OPT_FLAG('q', "quiet", struct console, quiet, "print no notes"),
-    OPT_FLAG('v', "verbose", struct console, verbose, "print more of what is done"),
-    OPT_CHOICE(0, "progress", struct console, progress, progress_modes, "draw a bar on standard error"),
-    {OPT_KIND_HELP, 'h', "help", NULL, "print this", OPT_FIELD(int, struct console, help), 0, 0, NULL, NULL},
+    OPT_FLAG('q', "quiet", struct console, quiet, "print no notes or progress"),
+    OPT_FLAG('v', "verbose", struct console, verbose, "print details of the run"),
+    OPT_CHOICE(0, "progress", struct console, progress, progress_modes, "show a progress bar on standard error"),
+    {OPT_KIND_HELP, 'h', "help", NULL, "print this help", OPT_FIELD(int, struct console, help), 0, 0, NULL, NULL},
     OPT_FLAG(0, "version", struct console, version, "print the version"),
     OPT_END
 };
@@ -86,7 +86,8 @@ static int claim_standard(const char **owner, const char *what, const char *name
         return err_set(err, ERR_INPUT, "standard %s is named twice, by %s and by %s; give one of them a file", what, *owner,
                        name);
     if (*owner && *owner == name && strcmp(what, "input") == 0)
-        return err_set(err, ERR_INPUT, "standard input is named twice; it can be read once");
+        return err_set(err, ERR_INPUT, "standard input is named twice, but can be read only once; name a file for one of the "
+                       "two");
     *owner = name;
     return 0;
 }

@@ -107,13 +107,13 @@ struct opt {
 
 /* Options common to several commands. */
 #define OPT_THREADS(args, field) \
-    OPT_COUNT('j', "threads", args, field, 1, 256, "work with N threads; all processors if not given")
+    OPT_COUNT('j', "threads", args, field, 1, 256, "use N threads; one per processor if not given")
 #define OPT_DEVICE(args, field) \
     OPT_STRING(0, "device", args, field, "auto|host|cuda|cuda:N|ref", "device to compute on")
 #define OPT_ISA(args, field) \
     OPT_STRING(0, "isa", args, field, "NAME", \
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2, dotprod (aarch64) or plain")
-#define OPT_SEED(args, field) OPT_UINT64(0, "seed", args, field, "start the random numbers from N")
+#define OPT_SEED(args, field) OPT_UINT64(0, "seed", args, field, "use N as the seed of the random numbers")
 
 /* The words of a command line that are not options. */
 enum operand_kind {

@@ -42,13 +42,13 @@ static int refuse(const struct subcommand *subcommand, const struct opt_rule *ru
     int rc = -1;
     if (rule->relation == OPT_NEEDS) {
         if (!put_names(&names, subcommand, rule->others, " or ", err))
-            err_set(err, ERR_INPUT, "--%s: %s; add %s", option->name, rule->why ? rule->why : "has no effect alone",
+            err_set(err, ERR_INPUT, "--%s: %s; add %s", option->name, rule->why ? rule->why : "has no effect by itself",
                     names.data);
     } else if (rule->relation == OPT_EXCLUSIVE) {
         if (!put_names(&names, subcommand, rule->options, " and ", err))
             err_set(err, ERR_INPUT, "%s exclude each other; give one", names.data);
     } else if (rule->why) {
-        err_set(err, ERR_INPUT, "--%s: %s; leave it or --%s out", option->name, rule->why, other->name);
+        err_set(err, ERR_INPUT, "--%s: %s; leave out this option or --%s", option->name, rule->why, other->name);
     } else {
         err_set(err, ERR_INPUT, "--%s and --%s exclude each other; give one", option->name, other->name);
     }

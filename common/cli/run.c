@@ -51,7 +51,7 @@ static int pick_subcommand(const struct command *command, int argc, char **argv,
     if (implied || (word && word[0] == '-'))
         return 0;
     if (!word)
-        return err_set(err, ERR_INPUT, "a subcommand is missing; --help lists them");
+        return err_set(err, ERR_INPUT, "no subcommand is given; name one (--help lists them)");
     if (nearest.best)
         return err_set(err, ERR_INPUT, "'%s' is not a subcommand; did you mean %s?", word, nearest.best);
     return err_set(err, ERR_INPUT, "'%s' is not a subcommand; --help lists them", word);
@@ -106,7 +106,7 @@ static int note_late_subcommand(const struct command *command, const struct cons
     const struct subcommand *late = find_late_subcommand(command, console->argc, console->argv);
     if (late && console->argv[1][0] == '-' && console->misplaced) {
         *err = (struct err){0};
-        err_set(err, ERR_INPUT, "for the subcommand %s, put it before the options: %s %s %s ...", late->name, command->name,
+        err_set(err, ERR_INPUT, "put the subcommand %s before the options: %s %s %s ...", late->name, command->name,
                 late->name, console->argv[1]);
     } else if (console->misplaced) {
         note_mistyped_subcommand(command, console->argv[1], err);
@@ -167,9 +167,9 @@ static int run_command(const struct command *command, int argc, char **argv, str
         return print_version(command, err);
     const struct subcommand *late = find_late_subcommand(command, argc, argv);
     if (late)
-        return err_set(err, ERR_INPUT, "%s: the subcommand comes before the options: %s %s %s ...", word, command->name,
+        return err_set(err, ERR_INPUT, "%s: put the subcommand before the options: %s %s %s ...", word, command->name,
                        late->name, word);
-    return err_set(err, ERR_INPUT, "a subcommand comes before the options; --help lists them");
+    return err_set(err, ERR_INPUT, "no subcommand is given; name one before the options (--help lists them)");
 }
 
 /* Returns the limit on address space in MiB if it caused the failure; 0 if memory was not the cause, or there is no limit. A
@@ -195,10 +195,10 @@ static int judge(const struct command *command, int rc, struct err *err)
     fflush(stdout);
     if (err->code == ERR_REPORTED)
         return 2;
-    fprintf(stderr, "%s: %s", command->name, err->code ? err->text : "failed without saying why");
+    fprintf(stderr, "%s: %s", command->name, err->code ? err->text : "failed for an unknown reason");
     if (address_limit(err))
-        fprintf(stderr, "; `ulimit -v' allows %llu MiB of addresses: raise it to the model's size and 2 GiB more, and limit "
-                "memory by a control group", address_limit(err));
+        fprintf(stderr, "; `ulimit -v' limits addresses to %llu MiB: raise it to the model's size plus 2 GiB, and limit "
+                "memory with a control group instead", address_limit(err));
     fputc('\n', stderr);
     if (err->code == ERR_SIGNAL)
         signals_end();

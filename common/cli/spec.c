@@ -47,13 +47,13 @@ static int parse_settings(struct spec *spec, char *at, struct err *err)
     while (stopped == ',') {
         const char *key = take_word(&at, "=,", &stopped);
         if (stopped != '=' || !*key)
-            return err_set(err, ERR_INPUT, "%s: '%s' is not a setting; write KIND:key=value,...", spec->kind, key);
+            return err_set(err, ERR_INPUT, "%s: '%s' is not of the form key=value; write KIND:key=value,...", spec->kind, key);
         const char *value = take_word(&at, ",", &stopped);
         for (int i = 0; i < spec->givens; i++)
             if (strcmp(spec->given[i].key, key) == 0)
                 return err_set(err, ERR_INPUT, "%s: %s is given twice", spec->kind, key);
         if (spec->givens == SETTINGS)
-            return err_set(err, ERR_INPUT, "%s: more than %d settings", spec->kind, SETTINGS);
+            return err_set(err, ERR_INPUT, "%s: more than %d settings are given", spec->kind, SETTINGS);
         spec->given[spec->givens].key = key;
         spec->given[spec->givens++].value = value;
     }
@@ -74,7 +74,7 @@ int spec_parse(struct spec **out, const char *text, struct err *err)
     if (colon)
         *colon = '\0';
     if (!*spec->kind)
-        err_set(err, ERR_INPUT, "'%s' has no kind; write KIND or KIND:key=value,...", text);
+        err_set(err, ERR_INPUT, "'%s' does not begin with a kind; write KIND or KIND:key=value,...", text);
     if (!*spec->kind || (colon && parse_settings(spec, colon + 1, err))) {
         spec_free(&spec);
         return -1;
@@ -197,7 +197,7 @@ int spec_pick(const struct spec *spec, const char *what, const char *const *name
 int spec_end(const struct spec *spec, struct err *err)
 {
     if (spec->twice)
-        return err_set(err, ERR_INPUT, "%s: %.*s is given twice: %s are names of one setting", spec->kind,
+        return err_set(err, ERR_INPUT, "%s: %.*s is given twice, because %s are two names of one setting; give one", spec->kind,
                        first_name(spec->twice), spec->twice, spec->twice);
     for (int i = 0; i < spec->givens; i++) {
         struct nearest nearest = {.word = spec->given[i].key};
@@ -209,7 +209,7 @@ int spec_end(const struct spec *spec, struct err *err)
         if (known)
             continue;
         err_set(err, ERR_INPUT, "%s: unknown setting %s%s", spec->kind, nearest.word,
-                nearest.best ? "; did you mean " : spec->askeds ? "; it knows" : "; it has none");
+                nearest.best ? "; did you mean " : spec->askeds ? "; its settings are" : "; it has no settings");
         if (nearest.best)
             return append(err, nearest.best, "?");
         for (int j = 0; j < spec->askeds; j++)

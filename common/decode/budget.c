@@ -29,11 +29,10 @@ done:
 static int recommended(int32_t *size, const struct ranking *ranking, const struct decode_settings *settings, struct err *err)
 {
     if (!ranking)
-        return err_set(err, ERR_INPUT, "`rank' needs --rank FILE, a rank stream that recommends budgets");
+        return err_set(err, ERR_INPUT, "`rank' takes the budgets from a rank stream; add --rank FILE");
     for (int layer = 0; layer < ranking->moe_layers; layer++) {
         if (ranking->budget[layer] < 1)
-            return err_set(err, ERR_INPUT, "%s recommends no budget for layer %d; make it with moe-coact rank-experts "
-                           "--budget B",
+            return err_set(err, ERR_INPUT, "%s contains no budget for layer %d; make it with moe-coact rank-experts --budget B",
                            settings->rank, layer);
         size[layer] = ranking->budget[layer];
     }
@@ -69,11 +68,11 @@ static int set_phases(struct budget *budget, const char *phase, struct err *err)
             budget->verifies = phases[i].verifies;
             budget->drafts = phases[i].drafts;
             if (budget->automatic && (!budget->verifies || budget->drafts))
-                return err_set(err, ERR_INPUT, "an automatic budget is for decode or verify; drafts have nothing to "
-                                               "diverge from");
+                return err_set(err, ERR_INPUT, "an automatic budget applies to phases decode and verify only, because the "
+                               "divergence of drafts is not measured; choose one of these");
             if (budget->drafts && budget->plan.ranking == PLAN_PATH)
-                return err_set(err, ERR_INPUT, "a ranking by path needs the draft, so it cannot limit drafting; draft by "
-                                               "router, oracle or a rank stream");
+                return err_set(err, ERR_INPUT, "--rank path ranks experts by the finished draft, so it cannot limit drafting; "
+                               "rank by router, oracle or a rank stream");
             return 0;
         }
     return err_set(err, ERR_INPUT, "unknown phase '%s'; choose decode, verify, draft, \"decode,draft\" and \"verify,draft\"",
@@ -132,7 +131,7 @@ int budget_open(struct budget **out, const struct decode_settings *settings, boo
 {
     if (!settings->budget) {
         if (settings->rank || settings->budget_phase)
-            return err_set(err, ERR_INPUT, "--%s: says which experts to keep, but not how many; add --budget B",
+            return err_set(err, ERR_INPUT, "--%s: selects which experts are kept, but not how many; add --budget B",
                            settings->rank ? "rank" : "budget-phase");
         *out = NULL;
         return 0;

@@ -44,8 +44,8 @@ static int calibrated(struct decoder *decoder, struct calibration_entry *entry, 
         if (estimator)
             entry[entries++] = (struct calibration_entry){decoder->setup.settings->draft.items[i], estimator};
     }
-    return entries ? entries : err_set(err, ERR_INPUT, "policy %s estimates no acceptance probabilities; choose cascade-cost, "
-                                       "dytc-verify or evict", policy->name);
+    return entries ? entries : err_set(err, ERR_INPUT, "policy %s does not estimate acceptance probabilities; choose "
+                                       "cascade-cost, dytc-verify or evict", policy->name);
 }
 
 int decoder_read_calibration(struct decoder *decoder, const char *path, const char *model, struct err *err)
@@ -131,19 +131,19 @@ static int pending_nodes(const struct decoder *decoder)
 static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struct err *err)
 {
     int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = pending_nodes(decoder);
-    struct sequence *before = decoder->sequence;
-    if (before) {
-        old = sequence_capacity(before);
+    struct sequence *earlier = decoder->sequence;
+    if (earlier) {
+        old = sequence_capacity(earlier);
         if (old >= tokens + nodes)
-            return sequence_truncate(before, kept, err);
+            return sequence_truncate(earlier, kept, err);
     }
     int room = old < max / 2 ? 2 * old : max;             /* so that a growing conversation rarely needs a new sequence */
     decoder->sequence = NULL;
     if (!kept)
-        sequence_close(&before);
+        sequence_close(&earlier);
     int rc = sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err) ||
-             (kept && sequence_copy(decoder->sequence, before, kept, err)) ? -1 : 0;
-    sequence_close(&before);
+             (kept && sequence_copy(decoder->sequence, earlier, kept, err)) ? -1 : 0;
+    sequence_close(&earlier);
     return rc;
 }
 
@@ -162,12 +162,13 @@ int decoder_check(const struct decoder *decoder, const struct decode_prompt *pro
     if (prompt->tokens < 1)
         return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
     if (prompt->tokens > max || (prompt->tokens == max && tokens_wanted(decoder, prompt)))
-        return err_set(err, ERR_INPUT, "the prompt has %d tokens; prompt and answer together can have %d: shorten it, or raise "
-                       "--context, as far as the model reaches", prompt->tokens, max);
+        return err_set(err, ERR_INPUT, "the prompt has %d tokens, but the context is %d for prompt and answer together; "
+                       "shorten the prompt, or give a larger --context if the model supports it", prompt->tokens, max);
     for (int i = 0; i < prompt->tokens; i++)
         if (prompt->token[i] < 0 || prompt->token[i] >= decoder->vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d; the tokenizer is of another model, so "
-                           "convert the checkpoint with its own", (int)prompt->token[i], decoder->vocab);
+            return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens, so the tokenizer belongs to "
+                           "another model; convert the checkpoint with its own tokenizer", (int)prompt->token[i],
+                           decoder->vocab);
     return decoder->forced ? forced_find(decoder->forced, prompt->token, prompt->tokens, err) : 0;
 }
 
@@ -223,7 +224,7 @@ static int on_piece(void *context, const struct forward *piece, int position, st
     return stop_asked(seen->decoder->setup.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
 
-/* Begins the text in all drafters, before the target reads the prompt; they then see each piece as it is read. */
+/* Begins the text in all drafters, earlier the target reads the prompt; they then see each piece as it is read. */
 static int begin_drafters(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
     const struct draft_text text = {decoder->sequence, prompt->tokens + limit, *sampler_draw(decoder->sampler)};
@@ -305,7 +306,8 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
         return -1;
     for (int i = 0; i < tokens; i++)
         if (token[i] < 0 || token[i] >= decoder->vocab)
-            return err_set(err, ERR_INPUT, "its token %d is not in the vocabulary of %d", (int)token[i], decoder->vocab);
+            return err_set(err, ERR_INPUT, "its token %d is outside the vocabulary of %d tokens", (int)token[i],
+                           decoder->vocab);
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
     decoder->computed = 0;                                  /* the KV cache contains another text */
     decoder->length = decoder->prompt_tokens = prompt->tokens;
@@ -314,8 +316,9 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
     if (put < 0)
         return -1;
     if (put != tokens || !decoder->ending.ended)
-        return err_set(err, ERR_INPUT, "its text has %d tokens, but these settings end it %s", tokens,
-                       decoder->ending.ended ? "before" : "later");
+        return err_set(err, ERR_INPUT, "the earlier run ended this text after %d tokens, but with these settings it ends %s",
+                       tokens,
+                       decoder->ending.ended ? "earlier" : "later");
     answer(decoder);
     *out = decoder->result;
     return 0;
@@ -344,22 +347,22 @@ void decoder_end(struct decoder *decoder, struct decode_result *out)
     *out = decoder->result;
 }
 
-/* Runs a step of each text. If a stop interrupts a forward, texts end before this iteration. */
+/* Runs a step of each text. If a stop interrupts a forward, texts end earlier this iteration. */
 int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err)
 {
-    int64_t before = 0, after = 0;
+    int64_t earlier = 0, after = 0;
     *failed = count == 1 ? 0 : -1;
     if (count == 1 && decoder[0]->by_device)
         return decoder_iterate_on_device(decoder[0], &decoder[0]->sink, err);
     for (int i = 0; i < count; i++)
-        before += decoder[i]->length;
+        earlier += decoder[i]->length;
     if (!decoders_iterate(decoder, count, err))
         return 0;
     for (int i = 0; i < count; i++) {
         after += decoder[i]->length;
         *failed = decoder[i]->step.failed ? i : *failed;
     }
-    if (!err || err->code != ERR_SIGNAL || before != after)
+    if (!err || err->code != ERR_SIGNAL || earlier != after)
         return -1;
     err_clear(err);
     for (int i = 0; i < count; i++)

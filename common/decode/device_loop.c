@@ -67,7 +67,7 @@ static int take_rows(struct decoder *decoder, const struct engine_iteration *fro
     draft_tree_clear(&decoder->tree);
     for (int row = 0; row < record->rows; row++) {
         if (row && draft_tree_add(&decoder->tree, row - 2, from->token[row], NAN, 0) != row - 1)
-            return err_set(err, ERR_INPUT, "the device drafted %d tokens; the maximum is %d", record->rows - 1,
+            return err_set(err, ERR_INPUT, "the device drafted %d tokens, more than the maximum of %d", record->rows - 1,
                            decoder->tree.capacity);
         decoder->token[row] = from->token[row];
         decoder->parent[row] = row - 1;
@@ -88,7 +88,8 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
         return err_set(err, ERR_INPUT, "the logits at position %d are not finite; the model's weights are damaged",
                        record->position + 1 + record->emitted);
     if (record->K != K || record->number != decoder->result.iterations || record->position != decoder->length - 1)
-        return err_set(err, ERR_INPUT, "iteration %d of the device, at %d with K = %d, is here iteration %d, at %d with K = %d",
+        return err_set(err, ERR_INPUT, "the device ran iteration %d at position %d with K = %d, but the host expected "
+                       "iteration %d at position %d with K = %d",
                        (int)record->number, (int)record->position, (int)record->K, decoder->result.iterations,
                        decoder->length - 1, K);
     if (take_rows(decoder, from, err))
@@ -113,7 +114,7 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
     if (out->emitted < 0)
         return -1;
     if (out->emitted != record->emitted || decoder->ending.ended != (record->end != LOOP_CONTINUES))
-        return err_set(err, ERR_INPUT, "the device ends the answer elsewhere, after %d tokens", decoder->length);
+        return err_set(err, ERR_INPUT, "device and host disagree where the answer ends, at %d tokens", decoder->length);
     return 0;
 }
 
@@ -127,7 +128,7 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
     uint64_t first = 0;
     int rc = -1;
     if (!set_rules(decoder, &setup.rules))
-        return err_set(err, ERR_INPUT, "these settings do not fit the device's loop");
+        return err_set(err, ERR_INPUT, "the device cannot decode with these settings by itself");
     if (engine_loop_open(&loop, decoder->setup.engine, &setup, err))
         return -1;
     double began = 1e6 * (clock_seconds() - decoder->began);        /* until the first iteration; then the device counts */

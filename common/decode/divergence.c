@@ -11,7 +11,7 @@ struct divergence {
     struct watch watch;
     struct companion *companion;
     struct engine *engine;              /* the companion's */
-    struct sequence *sequence;          /* NULL before the first text */
+    struct sequence *sequence;          /* NULL earlier the first text */
     int32_t *node;                      /* [rows] 0, 1, ... */
     int32_t *token;                     /* [rows] the root and the accepted tokens after it */
     float *value;                       /* [rows] */
@@ -25,7 +25,8 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
     int max = engine_max_positions(divergence->engine);
     struct forward forward;
     if (capacity > max)
-        return err_set(err, ERR_INPUT, "the reference model can read %d tokens, of up to %d here; give a --context that fits",
+        return err_set(err, ERR_INPUT, "the reference model has a context of %d tokens, but texts have up to %d; give a "
+                       "smaller --context",
                        max, capacity);
     sequence_close(&divergence->sequence);
     return sequence_open(&divergence->sequence, divergence->engine, capacity, err) ||
@@ -98,7 +99,8 @@ int divergence_open(struct divergence **out, const char *reference, const struct
         goto failed;
     divergence->engine = companion_engine(divergence->companion);
     if (engine_hparams(divergence->engine)->vocab != divergence->vocab) {
-        err_set(err, ERR_INPUT, "%s: a vocabulary of %d tokens, not %d; distributions cannot be compared", file,
+        err_set(err, ERR_INPUT, "%s: has a vocabulary of %d tokens, but the model has %d, so their distributions cannot be "
+                "compared; choose a reference with the same vocabulary", file,
                 engine_hparams(divergence->engine)->vocab, divergence->vocab);
         goto failed;
     }

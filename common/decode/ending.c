@@ -8,13 +8,13 @@
 int ending_check(const struct strings *stop, const struct tokenizer *tokenizer, struct err *err)
 {
     if (stop->count && !tokenizer)
-        return err_set(err, ERR_INPUT, "the model has no tokenizer, so there is no text to find a stop string in");
+        return err_set(err, ERR_INPUT, "a stop string needs text, but the model has no tokenizer; leave --stop out");
     for (int i = 0; i < stop->count; i++) {
         size_t bytes = strlen(stop->items[i]);
         if (!bytes)
-            return err_set(err, ERR_INPUT, "a stop string is empty");
+            return err_set(err, ERR_INPUT, "a stop string is empty; give some text");
         if (utf8_fault(stop->items[i], bytes) < bytes)
-            return err_set(err, ERR_INPUT, "stop string %d is not UTF-8", i + 1);
+            return err_set(err, ERR_INPUT, "stop string %d is not valid UTF-8", i + 1);
     }
     return 0;
 }
@@ -38,7 +38,7 @@ void ending_begin(struct ending *ending, int limit)
         end(ending, FINISH_LENGTH);
 }
 
-/* Cuts the text before the first stop string, which cannot begin before the end of the final text (`certain`). */
+/* Cuts the text earlier the first stop string, which cannot begin earlier the end of the final text (`certain`). */
 static void find_stop(struct ending *ending)
 {
     const char *first = NULL;

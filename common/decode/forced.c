@@ -29,7 +29,8 @@ static int check_tokens(const struct source *source, const int32_t *token, size_
 {
     for (size_t i = 0; i < count; i++)
         if (token[i] < 0 || token[i] >= shape->vocab)
-            return err_set(err, ERR_INPUT, "%s: token %d is not in this model's vocabulary of %d", source->path, (int)token[i],
+            return err_set(err, ERR_INPUT, "%s: token %d is outside the model's vocabulary of %d tokens; use a recording of "
+                           "this model", source->path, (int)token[i],
                            shape->vocab);
     return 0;
 }
@@ -48,7 +49,8 @@ static int check_routes(const struct source *routes, const struct hparams *shape
     const struct stream_model *model = &routes->recording->header.model;
     if (model->moe_layers != hparams_moe_layers(shape) || model->experts != shape->router.experts ||
         model->top_k != shape->router.top_k || !model->moe_layers)
-        return err_set(err, ERR_INPUT, "%s: routes of %d layers, %d of %d experts; this model has %d layers, %d of %d",
+        return err_set(err, ERR_INPUT, "%s: has routes of %d layers with %d of %d experts per token, but the model has %d "
+                       "layers with %d of %d; use a recording of this model",
                        routes->path, model->moe_layers, model->top_k, model->experts, hparams_moe_layers(shape),
                        shape->router.top_k, shape->router.experts);
     return 0;
@@ -118,7 +120,7 @@ static int find_text(const struct source *source, const int32_t *prompt, int cou
     }
     if (source->recording && !*out)
         return err_set(err, ERR_INPUT,
-                       "%s: has no recorded answer of at least two tokens to this prompt; decode the recorded prompts",
+                       "%s: contains no answer of at least two tokens to this prompt; decode the prompts that were recorded",
                        source->path);
     return 0;
 }
@@ -154,7 +156,7 @@ static const int32_t *experts_at(const struct source *routes, int at, int depth)
 }
 
 /* Sets the forced experts of each row of the forward. The root is the last token of the text so far. */
-static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
+static int earlier(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
     struct forced *forced = (struct forced *)watch;
@@ -177,7 +179,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
 
 struct watch *forced_watch(struct forced *forced)
 {
-    static const struct watch_class class = {.before = before};
+    static const struct watch_class class = {.earlier = earlier};
     forced->watch.class = &class;
     return forced->routes.recording ? &forced->watch : NULL;
 }
@@ -242,8 +244,8 @@ static int scripted_children(const struct draft_script *script, int drafter, int
     }
     const int asked = all->trees ? all->asked[draft->row + (size_t)node.at] : 1;
     if (asked && found == asked && asked < count)
-        return err_set(err, ERR_INPUT, "%s: the tree grows where it was not recorded (%d tokens after one of depth %d, of "
-                       "which %d were requested); record with a tree that is larger everywhere", forced->accept.path, count,
+        return err_set(err, ERR_INPUT, "%s: the tree needs %d tokens after a node of depth %d, but only %d were recorded; "
+                       "record with a larger tree", forced->accept.path, count,
                        depth, asked);
     *ends = first && drafted_below(all, draft, first) && !recorded_child(all, draft, first, -1);
     return found;
@@ -258,17 +260,19 @@ int forced_check(const struct forced *forced, const struct drafters *drafters, c
         if (!drafter->class->draws)
             continue;
         if (i >= all->drafters)
-            return err_set(err, ERR_INPUT, "%s: records drafts of %d %s, and %s is number %d; record as many",
+            return err_set(err, ERR_INPUT, "%s: contains drafts of %d %s, but %s is drafter number %d; record with as many "
+                           "drafters",
                            forced->accept.path, all->drafters, all->drafters == 1 ? "drafter" : "drafters",
                            drafter->class->name, i + 1);
         if (drafter->learns)
-            return err_set(err, ERR_INPUT, "%s drafts what is recorded, of which it can learn nothing; leave search out",
+            return err_set(err, ERR_INPUT, "%s replays recorded drafts, which a search cannot improve; leave search out",
                            drafter->class->name);
         if (setup->proposals)
-            return err_set(err, ERR_INPUT, "%s drafts what is recorded and draws nothing; leave --overlap out",
+            return err_set(err, ERR_INPUT, "%s replays recorded drafts, which have no probabilities for --overlap; leave "
+                           "--overlap out",
                            drafter->class->name);
         if (!chains && !all->trees)
-            return err_set(err, ERR_INPUT, "%s: records chains, and %s is to draft trees; record with this --tree",
+            return err_set(err, ERR_INPUT, "%s: contains chains, but %s is to draft trees; record with the same --tree",
                            forced->accept.path, drafter->class->name);
     }
     return 0;
@@ -288,7 +292,7 @@ static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, co
     const struct recorded_drafter *mine = (const struct recorded_drafter *)drafter;
     const struct recording *all = mine->forced->accept.recording;
     const struct recorded_text *text = mine->forced->accept.text;
-    int at = mine->tokens - text->prompt_tokens - 1, node = -1, before = tree->nodes;
+    int at = mine->tokens - text->prompt_tokens - 1, node = -1, earlier = tree->nodes;
     (void)err;
     if (leaves < 1 || leaf->node >= 0 || at < 0 || at >= text->tokens - 1)
         return 0;
@@ -300,7 +304,7 @@ static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, co
         if (node < 0)
             break;
     }
-    return tree->nodes - before;
+    return tree->nodes - earlier;
 }
 
 static int recorded_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)

@@ -48,7 +48,8 @@ static int learn_tokens(void *context, const struct route_tokens *record, struct
     const struct forecast_outcome outcome = {record->tokens, record->accepted, record->experts, record->n};
     for (int i = 0; i < record->n; i++)
         if (record->tokens[i] >= f->shape.vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)record->tokens[i], f->shape.vocab);
+            return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens", (int)record->tokens[i],
+                           f->shape.vocab);
     f->forecast->class->learn(f->forecast, &outcome);
     return 0;
 }
@@ -99,7 +100,7 @@ static int start(struct watch *watch, int32_t root, struct err *err)
     return f->forecast->class->reads_tokens ? 0 : ask(f, &facts, err);
 }
 
-static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
+static int earlier(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
     struct forecasting *f = (struct forecasting *)watch;
@@ -124,7 +125,7 @@ static int after(struct watch *watch, struct decode_iteration *iteration, struct
 
 struct watch *forecasting_watch(struct forecasting *forecasting)
 {
-    static const struct watch_class class = {.begin = begin, .start = start, .before = before, .after = after};
+    static const struct watch_class class = {.begin = begin, .start = start, .earlier = earlier, .after = after};
     forecasting->watch.class = &class;
     return &forecasting->watch;
 }

@@ -58,8 +58,8 @@ static int keep(struct draft_tree *tree, const struct step *step, struct draft_s
         bool kept = at < step->kept && step->keep[at] == node;
         at += kept;
         if (!kept && tree->proposal[node])
-            return err_set(err, ERR_INPUT, "the policy drops tokens that were drawn, which would change the distribution; "
-                           "its class must set `drops`");
+            return err_set(err, ERR_INPUT, "the policy drops drawn tokens, which would change the distribution; its class "
+                           "must set `drops`");
         if (!kept && steps)
             note_dropped(steps, tree, node);
     }
@@ -73,15 +73,15 @@ static int review(const struct growth *growth, const struct step *step, int room
     struct draft_tree *tree = growth->tree;
     struct drafter *drafter = growth->drafters->item[step->drafter];
     struct draft_share *share = &growth->share[step->drafter];
-    const int leaf = step->leaves == 1 ? step->leaf->node : tree->nodes, before = tree->nodes;
+    const int leaf = step->leaves == 1 ? step->leaf->node : tree->nodes, earlier = tree->nodes;
     bool drawn = false;
     if (!drafter->class->review)
         return err_set(err, ERR_INPUT, "the policy requests a review by %s, which cannot review", drafter->class->name);
-    if (leaf < -1 || leaf >= before)
+    if (leaf < -1 || leaf >= earlier)
         return err_set(err, ERR_INPUT, "the policy requests a review below a leaf that does not exist");
     if (depth_of(tree, leaf) >= room)
         return 0;
-    for (int node = leaf + 1; node < before; node++)
+    for (int node = leaf + 1; node < earlier; node++)
         if (draft_tree_is_below(tree, node, leaf)) {
             share->reviewed += tree->drafter[node] != drafter->number;
             drawn |= tree->proposal[node] != NULL;
@@ -95,8 +95,8 @@ static int review(const struct growth *growth, const struct step *step, int room
     share->proposed += added > 0 ? added : 0;
     for (int node = leaf + 1; added >= 0 && drawn && node < tree->nodes; node++)
         if (draft_tree_is_below(tree, node, leaf) && !tree->proposal[node])
-            return err_set(err, ERR_INPUT, "%s reviews tokens that were drawn and does not state what it drew from, which "
-                           "would change the distribution", drafter->class->name);
+            return err_set(err, ERR_INPUT, "%s reviews drawn tokens without setting the distribution that it drew from, which "
+                           "would change the text's distribution", drafter->class->name);
     if (added > 0 && tree->depth[tree->nodes - 1] > room)       /* too deep to be of use, whatever token it is */
         tree->nodes--;
     return added;
@@ -140,7 +140,8 @@ int draft_grow(const struct growth *growth, int room, struct err *err)
             continue;
         }
         if (step.drafter < 0 || step.drafter >= drafters)
-            return err_set(err, ERR_INPUT, "the policy asks drafter number %d, of %d", step.drafter, drafters);
+            return err_set(err, ERR_INPUT, "the policy requests tokens from drafter number %d, but there are %d drafters",
+                           step.drafter, drafters);
         view.added = step.kind == STEP_REVIEW ? review(growth, &step, room, &view.agreed, err)
                                               : extend(growth, &step, room, err);
         if (view.added < 0)

@@ -77,7 +77,8 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     if (decoder->drafters.count && (record->drafted = draft_grow(&growth, room, err)) < 0)
         return -1;
     if (tree->nodes > decoder->shape->nodes)
-        return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", tree->nodes, decoder->shape->nodes);
+        return err_set(err, ERR_INPUT, "the draft has %d tokens, more than the maximum of %d", tree->nodes,
+                       decoder->shape->nodes);
     decoder->token[0] = decoder->text[decoder->length - 1];
     decoder->parent[0] = -1;
     for (int node = 0; node < tree->nodes; node++) {
@@ -95,7 +96,7 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     return decoder_add_riders(decoder, iteration, err);
 }
 
-/* Prepares the forward over root and draft. Rows that drafters appended to the target's cache are dropped before, except
+/* Prepares the forward over root and draft. Rows that drafters appended to the target's cache are dropped earlier, except
  * rows that stopped after some layers: the forward continues these. */
 static int prepare(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
@@ -110,7 +111,7 @@ static int prepare(struct decoder *decoder, struct decode_iteration *iteration, 
         decoder->batch.choice = &decoder->choice;
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
-        if (watch->class->before && watch->class->before(watch, decoder->sequence, &decoder->batch, iteration, err))
+        if (watch->class->earlier && watch->class->earlier(watch, decoder->sequence, &decoder->batch, iteration, err))
             return -1;
     }
     return 0;
@@ -366,7 +367,7 @@ void decoder_start(struct decoder *decoder, struct decode_iteration *iteration)
     record->tokens = decoder->emitted;
 }
 
-/* Runs the steps before the forward. */
+/* Runs the steps earlier the forward. */
 static int draft(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct started_iteration *step = &decoder->step;
@@ -507,7 +508,7 @@ static int forwards(struct step_texts *texts, struct err *err)
         }
         if (forward(texts, first, next - first, err))
             return -1;
-        /* before the next forward overwrites the results of this one */
+        /* earlier the next forward overwrites the results of this one */
         for (int i = first; i < next; i++) {
             decoder[i]->step.failed = true;
             if (finish_iteration(decoder[i], texts, err))

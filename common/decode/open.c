@@ -54,7 +54,7 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
         riders += class && class->request_riders ? RIDERS_MAX : 0;
     }
     if (nodes > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "--tree: up to %d tokens are drafted before this tree is cut, and at most %d can be "
+        return err_set(err, ERR_INPUT, "--tree: this tree has up to %d tokens earlier it is cut, but at most %d can be "
                        "recorded; choose a smaller depth or topk", nodes, SHAPE_NODES_MAX);
     nodes = riders + (nodes < DRAFT_LENGTH_MAX ? DRAFT_LENGTH_MAX : nodes);
     *rows = nodes < ENGINE_ROWS_MAX ? 1 + nodes : ENGINE_ROWS_MAX;
@@ -145,14 +145,14 @@ static int check_branches(const struct decoder *decoder, struct err *err)
     if (!decoder->acceptance->class->wants_branches)
         return 0;
     if (settings->draft.count > 1)
-        return err_set(err, ERR_INPUT, "--accept: %s needs a single drafter; leave the others out",
+        return err_set(err, ERR_INPUT, "--accept: %s works with one drafter only; leave the others out",
                        decoder->acceptance->class->name);
     if (decoder->shape->trims || (policy && policy->drops))
-        return err_set(err, ERR_INPUT, "--accept: %s judges tokens as they were drawn, and this %s drops some of them; use a "
-                       "chain or --tree static", decoder->acceptance->class->name, decoder->shape->trims ? "tree" : "policy");
+        return err_set(err, ERR_INPUT, "--accept: %s must see all tokens that were drawn, but this %s drops some of them; use "
+                       "a chain or --tree static", decoder->acceptance->class->name, decoder->shape->trims ? "tree" : "policy");
     if (settings->overlap)
-        return err_set(err, ERR_INPUT, "--overlap: bounds rules that keep the model's distribution; leave it out, or choose "
-                       "--accept rejection");
+        return err_set(err, ERR_INPUT, "--overlap: its bound holds only for rules that preserve the model's distribution; "
+                       "leave it out, or choose --accept rejection");
     return 0;
 }
 
@@ -199,19 +199,20 @@ static int check_riders(struct decoder *decoder, struct err *err)
         return 0;
     if (engine->max_logit_rows < 1 + decoder->nodes + decoder->riders ||
         engine->max_rows < 1 + decoder->nodes + decoder->riders)
-        return err_set(err, ERR_INPUT, "--draft: drafts of up to %d tokens and %d rows of drafters' own, but a forward has at "
-                       "most %d; choose a smaller tree", decoder->nodes, decoder->riders, engine->max_logit_rows);
+        return err_set(err, ERR_INPUT, "--draft: a verification would need %d drafted tokens and %d further rows for a "
+                       "drafter, but a forward has at most %d rows; choose a smaller tree", decoder->nodes, decoder->riders,
+                       engine->max_logit_rows);
     if (budget && budget->verifies && budget->plan.ranking != PLAN_STATIC)
         return err_set(err, ERR_INPUT,
-                       "--budget: this ranking would also count rows that a drafter adds to verifications; rank "
-                       "by a rank stream, or leave that drafter out");
+                       "--budget: this ranking would count the rows that a drafter adds to verifications, which belong to no "
+                       "text; rank by a rank stream, or leave that drafter out");
     if (decoder->setup.settings->reconstruction)
-        return err_set(err, ERR_INPUT, "--reconstruction: would count rows that a drafter adds for itself; leave one of the "
-                       "two out");
+        return err_set(err, ERR_INPUT, "--reconstruction: would measure the rows that a drafter adds to verifications, which "
+                       "belong to no text; leave out this option or the drafter");
     return 0;
 }
 
-/* Describes the drafters to the policy and to streams, before the first iteration. */
+/* Describes the drafters to the policy and to streams, earlier the first iteration. */
 static int describe_drafters(struct decoder *decoder, struct err *err)
 {
     const struct strings *names = &decoder->setup.settings->draft;
@@ -238,7 +239,8 @@ static int open_drafting(struct decoder *decoder, struct err *err)
         return -1;
     const bool chains = decoder->shape->class == &shape_chain || decoder->shape->class == &shape_own;
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)
-        return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d",
+        return err_set(err, ERR_INPUT, "--tree: drafts have up to %d tokens, but at most %d fit into a forward; choose a "
+                       "smaller tree",
                        decoder->nodes, engine->max_logit_rows - 1);
     const struct acceptance_setup accepting = {decoder->vocab, decoder->nodes, settings->filter};
     if (acceptance_open(&decoder->acceptance, settings->accept, &accepting, err))
@@ -253,7 +255,8 @@ static int open_drafting(struct decoder *decoder, struct err *err)
         drafters_features(&decoder->drafters, &decoder->features, err) || describe_drafters(decoder, err))
         return -1;
     if (!decoder->drafters.count && decoder->drafting.plan)
-        return err_set(err, ERR_INPUT, "--budget-phase: no drafter; add --draft model:file=FILE");
+        return err_set(err, ERR_INPUT, "--budget-phase: no drafter is given whose experts could be limited; add --draft "
+                       "model:file=FILE");
     const struct hparams *shape = engine_hparams(decoder->setup.engine);
     const struct decoder *like = decoder->setup.like;
     const struct policy_setup policy = {
@@ -331,7 +334,7 @@ static int open_parts(struct decoder *decoder, struct err *err)
     bool recorded = !settings->draft.count && settings->force_accept;
     bool length = settings->draft_length > 0 || settings->draft_length == DRAFT_LENGTH_AUTO;
     if (!settings->draft.count && !recorded && (length || settings->tree || settings->policy))
-        return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
+        return err_set(err, ERR_INPUT, "--%s: no drafter is given; add one, such as --draft ngram",
                        settings->tree ? "tree" : length ? "draft-length" : "policy");
     if ((settings->force_routes || settings->force_accept) &&
         forced_open(&decoder->forced, settings->force_routes, settings->force_accept, recorded,
@@ -348,7 +351,7 @@ static int open_parts(struct decoder *decoder, struct err *err)
     if (decoder->forced && decoder->setup.budget)
         return err_set(err, ERR_INPUT, "--budget: has no effect on forced routes or text; leave one of the two out");
     if (settings->reconstruction && (!decoder->setup.budget || !decoder->setup.budget->verifies))
-        return err_set(err, ERR_INPUT, "--reconstruction: there is no budget whose error could be measured; add --budget B");
+        return err_set(err, ERR_INPUT, "--reconstruction: measures the error of a budget, and none is given; add --budget B");
     if (open_watches(decoder, err))
         return -1;
     decoder->leaf = mem_alloc((size_t)decoder->shape->room + 1, sizeof *decoder->leaf, err);

@@ -9,12 +9,14 @@ static int take_rows(struct decoder *decoder, const struct drafter *drafter, con
     const int nodes = iteration->tree->nodes, room = engine_max_positions(decoder->setup.engine) - iteration->position;
     int depth[RIDERS_MAX];
     if (asked->rows < 0 || asked->rows > drafter->riders)
-        return err_set(err, ERR_INPUT, "%s adds %d rows; the maximum is %d", drafter->class->name, asked->rows,
+        return err_set(err, ERR_INPUT, "%s adds %d rows to a verification, more than its maximum of %d", drafter->class->name,
+                       asked->rows,
                        drafter->riders);
     for (int row = 0; row < asked->rows; row++) {
         const int parent = asked->parent[row];
         if (parent < 0 || parent > nodes + row || asked->token[row] < 0 || asked->token[row] >= decoder->vocab)
-            return err_set(err, ERR_INPUT, "%s adds token %d after row %d, which is impossible", drafter->class->name,
+            return err_set(err, ERR_INPUT, "%s adds token %d after row %d, but that token or row does not exist",
+                           drafter->class->name,
                            (int)asked->token[row], parent);
         depth[row] = 1 + (parent > nodes ? depth[parent - nodes - 1] : parent ? iteration->tree->depth[parent - 1] : 0);
         if (depth[row] >= room)

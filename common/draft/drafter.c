@@ -21,11 +21,11 @@ enum { DRAFTERS = sizeof drafter_classes / sizeof *drafter_classes - 1 };
 static int check_setup(const struct drafter_class *class, const struct drafter_setup *setup, struct err *err)
 {
     if (setup->plan && !class->plans)
-        return err_set(err, ERR_INPUT, "%s: a budget for drafting, but this drafter has no experts; leave --budget-phase draft "
-                       "out", class->name);
+        return err_set(err, ERR_INPUT, "%s: this drafter has no experts, so a budget cannot limit its drafting; leave "
+                       "--budget-phase draft out", class->name);
     if (setup->choice == DRAFT_BRANCHES && !class->branches)
-        return err_set(err, ERR_INPUT, "%s: only a head of the kind jakiro_star drafts for --accept jakiro-star; take another "
-                       "rule", class->name);
+        return err_set(err, ERR_INPUT, "%s: --accept jakiro-star works only with a draft head of kind jakiro_star; choose "
+                       "another --accept", class->name);
     return 0;
 }
 
@@ -35,10 +35,12 @@ static int check_file(const struct spec *spec, struct err *err)
     const char *name = spec_kind(spec), *ending = strrchr(name, '.'), *file = spec_value(spec, 0);
     enum head_kind kind;
     if (ending && !strcmp(ending, ".moe"))
-        return err_set(err, ERR_INPUT, "'%s' is a file; write head:file=%s for a draft head, model:file=%s for a model", name,
+        return err_set(err, ERR_INPUT, "'%s' is a file, not a drafter; write head:file=%s for a draft head, or model:file=%s "
+                       "for a draft model", name,
                        name, name);
     if (head_kind_by_name(name, &kind) || !strcmp(name, "eagle"))
-        return err_set(err, ERR_INPUT, "'%s' is a kind of draft head, which the file determines; write head:file=%s", name,
+        return err_set(err, ERR_INPUT, "'%s' is a kind of draft head, not a drafter; write head:file=%s, because the file "
+                       "determines the kind", name,
                        file ? file : "FILE");
     return 0;
 }
@@ -57,9 +59,10 @@ static int pick(struct spec **spec, const char *text, const struct drafter_class
         known |= !strcmp(spec_kind(*spec), names[i]);
     if (!strcmp(spec_kind(*spec), "auto"))                  /* the code that chooses drafters has replaced `auto`
                                                              * (session/drafts.h) */
-        return err_set(err, ERR_INPUT, "auto: only moe-decode and moe-bench choose drafters; name one, such as ngram");
+        return err_set(err, ERR_INPUT, "auto: only moe-decode and moe-bench choose drafters by themselves; name one, such as "
+                       "ngram");
     if (strchr(spec_kind(*spec), ','))
-        return err_set(err, ERR_INPUT, "'%s': give several drafters by an option each, the best first", spec_kind(*spec));
+        return err_set(err, ERR_INPUT, "'%s': give each drafter with a --draft of its own, the best first", spec_kind(*spec));
     if ((!known && check_file(*spec, err)) || spec_pick(*spec, "a drafter", names, DRAFTERS + 1, &which, err))
         return -1;
     *class = which ? drafter_classes[which - 1] : NULL;
@@ -90,7 +93,8 @@ int drafter_open(struct drafter **out, const char *text, const struct drafter_se
         drafter->class = class;
         drafter->number = setup->number;
         if (drafter->riders > RIDERS_MAX) {
-            err_set(err, ERR_INPUT, "%s: %d rows of its own in a verification; the maximum is %d", class->name, drafter->riders,
+            err_set(err, ERR_INPUT, "%s: would add %d rows to each verification, more than the maximum of %d; give smaller "
+                    "settings", class->name, drafter->riders,
                     RIDERS_MAX);
             goto done;
         }

@@ -5,10 +5,11 @@
 static int check_names(const char *const *text, int count, struct err *err)
 {
     if (count > DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "%d drafters; the maximum is %d; leave some out", count, DRAFTERS_MAX);
+        return err_set(err, ERR_INPUT, "%d drafters are given, more than the maximum of %d; leave some out", count,
+                       DRAFTERS_MAX);
     for (int i = 0; count > 1 && i < count; i++)
         if (!strcmp(text[i], "none"))
-            return err_set(err, ERR_INPUT, "none: cannot be combined with drafters; leave it out, or the others");
+            return err_set(err, ERR_INPUT, "none: cannot be combined with other drafters; leave out none or the others");
     return 0;
 }
 
@@ -86,7 +87,7 @@ static int add_layer(struct feature_request *out, int layer, struct err *err)
     if (at < out->count && out->layer[at] == layer)
         return 0;
     if (out->count == FEATURES_MAX)
-        return err_set(err, ERR_INPUT, "the drafters read states of more than %d layers together; leave a drafter out",
+        return err_set(err, ERR_INPUT, "the drafters together read the states of more than %d layers; leave a drafter out",
                        FEATURES_MAX);
     for (int above = out->count++; above > at; above--)
         out->layer[above] = out->layer[above - 1];

@@ -177,7 +177,7 @@ int gaussian_fit(struct gaussian *gaussian, struct err *err)
     int n = gaussian->points, best = GRID_ONE;
     double sum = 0, squares = 0;
     if (!n)
-        return err_set(err, ERR_INPUT, "nothing has been seen that could be fitted");
+        return err_set(err, ERR_INPUT, "no point has been observed, so nothing can be fitted");
     for (int i = 0; i < n; i++)
         sum += gaussian->score[i];
     gaussian->mean = sum / n;

@@ -239,7 +239,8 @@ static int head_observe(struct drafter *drafter, const struct target_view *view,
     const double began = clock_seconds();
     mine->changed = mine->early && !view->prompt && has_changed(view);
     if (view->position != head_length(mine->head) + states->count)
-        return err_set(err, ERR_INPUT, "%s: was shown position %d, after %d", mine->source.path, view->position,
+        return err_set(err, ERR_INPUT, "%s: the head was given the states of position %d, but expected position %d",
+                       mine->source.path, view->position,
                        head_length(mine->head) + states->count);
     for (int done = 0, count; done < view->kept_rows; done += count) {
         count = view->kept_rows - done;
@@ -316,7 +317,7 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
     if (read_text(mine, rows_known(mine), mine->early ? NULL : &forward, err))
         return -1;
     if (head_length(mine->head) != mine->rows.length - 1)
-        return err_set(err, ERR_INPUT, "%s: has read %d of %d tokens, and was shown no more", mine->source.path,
+        return err_set(err, ERR_INPUT, "%s: the head has the states of only %d of %d tokens", mine->source.path,
                        head_length(mine->head), mine->rows.length - 1);
     mine->base.read_s += clock_seconds() - began;
     if (mine->guess.head && guess_root(&mine->guess, root, levels, &forward, &mine->base.bytes, err))
@@ -382,15 +383,16 @@ static int choose_second(struct head_drafter *mine, struct head_params *params, 
     if (params->kind != HEAD_JAKIRO)
         return wanted->contrast < 0
                    ? 0
-                   : err_set(err, ERR_INPUT, "contrast: applies to heads of the kind jakiro only; leave it out");
+                   : err_set(err, ERR_INPUT, "contrast: applies to draft heads of kind jakiro only; leave it out");
     if (none && (wanted->parallel > 0 || wanted->contrast > 0))
-        return err_set(err, ERR_INPUT, "the head was trained without a second branch; leave out parallel and contrast");
+        return err_set(err, ERR_INPUT, "parallel and contrast use the head's second branch, and this head was trained without "
+                       "one; leave them out");
     if (params->second_next && wanted->parallel > 0)
-        return err_set(err, ERR_INPUT, "parallel: the head's second branch guesses the next token, so that the last two levels "
-                       "cannot come from one forward");
+        return err_set(err, ERR_INPUT, "parallel: this head's second branch predicts the next token, so one forward cannot "
+                       "draft the last two levels; leave it out");
     if (!params->second_next && wanted->parallel == 0 && wanted->contrast > 0)
-        return err_set(err, ERR_INPUT, "contrast: the head's second branch guesses the token after the next, which only the "
-                       "last two levels from one forward use; leave out parallel=0");
+        return err_set(err, ERR_INPUT, "contrast: this head's second branch predicts the token after the next, which is used "
+                       "only if one forward drafts the last two levels; leave out parallel=0");
     mine->second = !none && (params->second_next ? wanted->contrast != 0 : wanted->parallel != 0);
     mine->base.ends = !mine->second ? NULL : params->second_next ? "contrast=0" : "parallel=0";
     if (wanted->contrast >= 0 && !none)
@@ -403,10 +405,10 @@ static int choose_branches(struct head_drafter *mine, struct head_params *params
 {
     mine->source.beside = setup->choice == DRAFT_BRANCHES && setup->filter.temperature > 0;
     if (setup->choice == DRAFT_BRANCHES && params->kind != HEAD_JAKIRO_STAR)
-        return err_set(err, ERR_INPUT, "the head is of the kind %s, but --accept jakiro-star is for jakiro_star; take another "
-                       "rule", head_kind_name(params->kind));
+        return err_set(err, ERR_INPUT, "the head is of kind %s, but --accept jakiro-star works only with kind jakiro_star; "
+                       "choose another --accept", head_kind_name(params->kind));
     if (mine->wanted.scaled >= 0 && params->kind != HEAD_JAKIRO_STAR)
-        return err_set(err, ERR_INPUT, "scaled: applies to heads of the kind jakiro_star only; leave it out");
+        return err_set(err, ERR_INPUT, "scaled: applies to draft heads of kind jakiro_star only; leave it out");
     if (mine->wanted.scaled >= 0)
         params->scaled = mine->wanted.scaled;
     return choose_second(mine, params, err);
@@ -472,10 +474,10 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
         spec_int(spec, "scaled", -1, 0, 1, &wanted.scaled, err) || spec_end(spec, err))
         return -1;
     if (!file)
-        return err_set(err, ERR_INPUT, "head: no file; write head:file=FILE");
+        return err_set(err, ERR_INPUT, "head: no file is given; write head:file=FILE");
     if (stop > 0 && setup->choice == DRAFT_BRANCHES)
-        return err_set(err, ERR_INPUT, "head: stop, which the program of --accept jakiro-star does not have; leave one of the "
-                       "two out");
+        return err_set(err, ERR_INPUT, "head: stop cannot be combined with --accept jakiro-star, whose published program does "
+                       "not stop early; leave out one of the two");
     struct head_drafter *mine = mem_alloc(1, sizeof *mine, err);
     if (!mine)
         return -1;

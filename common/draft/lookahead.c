@@ -89,7 +89,8 @@ static int lookahead_open(struct drafter **out, struct spec *spec, const struct 
         goto failed;
     mine->base.riders = rows_needed(mine->level, mine->window);
     if (mine->base.riders > RIDERS_MAX) {
-        err_set(err, ERR_INPUT, "lookahead: a window of %d with %d levels has %d rows; the maximum is %d; use a smaller one",
+        err_set(err, ERR_INPUT, "lookahead: a window of %d with %d levels needs %d rows, more than the maximum of %d; give a "
+                "smaller window or level",
                 mine->window, mine->level, mine->base.riders, RIDERS_MAX);
         goto failed;
     }

@@ -39,8 +39,9 @@ static int check_plan(const struct expert_plan *plan, const struct engine *engin
     const struct hparams *shape = engine_hparams(engine);
     int layers = hparams_moe_layers(shape);
     if (plan && (plan->moe_layers != layers || plan->experts != shape->router.experts))
-        return err_set(err, ERR_INPUT, "%s: the budget is for %d layers of %d experts, this draft model has %d of %d; leave "
-                       "--budget-phase draft out", file, plan->moe_layers, plan->experts, layers, shape->router.experts);
+        return err_set(err, ERR_INPUT, "%s: the budget is for %d layers with %d experts, but this draft model has %d layers "
+                       "with %d; leave --budget-phase draft out", file, plan->moe_layers, plan->experts, layers,
+                       shape->router.experts);
     return 0;
 }
 
@@ -50,7 +51,7 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     if (spec_text(spec, "file", NULL, &file, err))
         return -1;
     if (!file)
-        return spec_end(spec, err) ? -1 : err_set(err, ERR_INPUT, "model: no file; write model:file=FILE");
+        return spec_end(spec, err) ? -1 : err_set(err, ERR_INPUT, "model: no file is given; write model:file=FILE");
     struct model_drafter *mine = mem_alloc(1, sizeof *mine, err);
     if (!mine)
         return -1;

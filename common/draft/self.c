@@ -55,7 +55,7 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
         spec_float(spec, "stop", 0, 0, 1, &out->stop, err) || spec_end(spec, err))
         return -1;
     if (out->exit >= shape->layers)
-        return err_set(err, ERR_INPUT, "self: exit=%d: the model has %d layers, so 1 to %d are before its end", out->exit,
+        return err_set(err, ERR_INPUT, "self: exit=%d: the model has %d layers; exit after 1 to %d of them", out->exit,
                        shape->layers, shape->layers - 1);
     if ((out->top_k || out->experts) && !moe)
         return err_set(err, ERR_INPUT, "self: %s: the model has no routed experts; leave it out",
@@ -66,7 +66,7 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
     if (!out->skip && ((!out->experts && !out->top_k && !out->exit) || out->search))
         out->skip = default_skip;
     if (out->window && !out->search)
-        return err_set(err, ERR_INPUT, "self: window=%d: it applies to a search; add search=1", out->window);
+        return err_set(err, ERR_INPUT, "self: window=%d: applies to a search only; add search=1", out->window);
     return 0;
 }
 
@@ -85,8 +85,8 @@ static int open_skip(struct self_drafter *mine, const struct self_settings *sett
         return err_at(err, "self");
     for (int n = settings->exit; settings->exit && n < skip->layers; n++)
         if (skip->attention[n] || skip->ffn[n])
-            return err_set(err, ERR_INPUT, "self: skip=%s: layer %d is to be skipped, but exit=%d ends before it; leave one of "
-                           "the two out", settings->skip, n, settings->exit);
+            return err_set(err, ERR_INPUT, "self: skip=%s: skips layer %d, but with exit=%d drafting ends before that layer; "
+                           "leave out one of the two", settings->skip, n, settings->exit);
     mine->part.skip_attention = mine->skip.attention;
     mine->part.skip_ffn = mine->skip.ffn;
     return 0;

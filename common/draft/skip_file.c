@@ -47,10 +47,11 @@ int skip_set_first(struct skip_set *out, int layers, double ratio, struct err *e
     int odd = (layers - 1) / 2, even = layers - 2 - odd, count = skip_count(layers, ratio);
     struct skip_set set = {.layers = layers};
     if (skip_parts(layers) < 1)
-        return err_set(err, ERR_INPUT, "a model of %d layers has no parts to skip, because the first and the last layer stay; "
-                       "choose another drafter", layers);
+        return err_set(err, ERR_INPUT, "the model has %d layers, and the first and the last are never skipped, so nothing can "
+                       "be skipped; choose another drafter", layers);
     if (count < 1)
-        return err_set(err, ERR_INPUT, "a ratio of %g selects none of the %d parts that %d layers can skip; give at least %g",
+        return err_set(err, ERR_INPUT, "a ratio of %g skips none of the %d parts that can be skipped in %d layers; give at "
+                       "least %g",
                        ratio, skip_parts(layers), layers, ceil(1000. / skip_parts(layers)) / 1000);
     spread(&set, 1, odd, count < 2 * odd ? count : 2 * odd);
     if (count > 2 * odd)
@@ -100,14 +101,17 @@ static int check_model(const json_t *map, const struct model_identity *model, st
     if (!name)
         return wrong(err, "name", "expected a text");
     if (layers != model->layers)
-        return err_set(err, ERR_INPUT, "it is for %s with %d layers, not for %s with %d; make one with moe-profile skip", name,
+        return err_set(err, ERR_INPUT, "the skip file is for %s with %d layers, not for %s with %d; make one for this model "
+                       "with moe-profile skip", name,
                        layers, model->name, model->layers);
     if (!same_digest(source, &model->source))
-        return err_set(err, ERR_INPUT, "it is for other weights, %s, not for those of %s; make one with moe-profile skip", name,
+        return err_set(err, ERR_INPUT, "the skip file is for %s, whose weights differ from those of %s; make one for this "
+                       "model with moe-profile skip", name,
                        model->name);
     if (!same_digest(tokenizer, &model->tokenizer))
         return err_set(err, ERR_INPUT,
-                       "it was made for %s with another tokenizer than that of this %s; make one with moe-profile skip", name,
+                       "the skip file was made for %s, whose tokenizer differs from that of %s; make one for this model with "
+                       "moe-profile skip", name,
                        model->name);
     return 0;
 }
@@ -124,9 +128,9 @@ static int get_layers(const json_t *map, const char *key, int layers, uint8_t *o
             return wrong(err, key, "expected a list of layers, such as [1,3]");
         json_int_t layer = json_integer_value(item);
         if (layer == 0 || layer == layers - 1)
-            return wrong(err, key, layer ? "the last layer is never left out" : "layer 0 is never left out");
+            return wrong(err, key, layer ? "the last layer is never skipped" : "layer 0 is never skipped");
         if (layer <= last || layer >= layers)
-            return err_set(err, ERR_INPUT, "\"%s\": expected layers from 1 to %d, ascending", key, layers - 2);
+            return err_set(err, ERR_INPUT, "\"%s\": expected layer numbers from 1 to %d, in ascending order", key, layers - 2);
         out[last = (int)layer] = 1;
     }
     return 0;
@@ -167,7 +171,7 @@ static int get_file(struct skip_set *out, struct skip_found *found, const json_t
     static const char *const keys[] = {"skip", "model", "attention", "ffn", "matchness", "window", "search", NULL};
     int version;
     if (!json_is_object(map))
-        return err_set(err, ERR_INPUT, "expected a JSON object, as moe-profile skip writes it");
+        return err_set(err, ERR_INPUT, "expected the JSON object that moe-profile skip writes");
     if (keys_int(map, "skip", 0, 1, COUNT_MAX, &version, err))
         return -1;
     if (version != FILE_VERSION)
@@ -181,7 +185,7 @@ static int get_file(struct skip_set *out, struct skip_found *found, const json_t
         get_layers(map, "ffn", model->layers, out->ffn, err))
         return -1;
     if (!memchr(out->attention, 1, sizeof out->attention) && !memchr(out->ffn, 1, sizeof out->ffn))
-        return err_set(err, ERR_INPUT, "nothing is left out; make one with moe-profile skip");
+        return err_set(err, ERR_INPUT, "the file skips nothing; make one with moe-profile skip");
     if (get_share(map, "matchness", &found->matchness, err) ||
         keys_int(map, "window", 0, 1, COUNT_MAX, &found->window, err))
         return -1;

@@ -57,7 +57,7 @@ static int open_corpus(struct suffix *suffix, const char *file, const char *save
     const struct suffix_corpus_setup corpus = {.model = setup->target ? engine_config(setup->target)->model : NULL,
                                                .vocab = setup->vocab, .depth = suffix->own.depth};
     if (!file && save)
-        return err_set(err, ERR_INPUT, "suffix: save: there is no corpus; add corpus=FILE");
+        return err_set(err, ERR_INPUT, "suffix: save: there is no corpus to save; add corpus=FILE");
     if (!file && !suffix->grow)
         return 0;
     if (suffix_corpus_open(&suffix->corpus, file, &corpus, err) ||

@@ -66,7 +66,7 @@ static int add_ids(struct suffix_corpus *corpus, const int32_t *token, int count
 {
     for (int at = 0; at < count; at++)
         if (token[at] < 0 || token[at] >= corpus->setup.vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d; use answers of this model",
+            return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens; use answers of this model",
                            (int)token[at], corpus->setup.vocab);
     corpus->texts++;
     return suffix_tree_add(&corpus->tree, token, count, err);
@@ -77,13 +77,14 @@ static int add_text(struct suffix_corpus *corpus, const char *text, size_t bytes
     size_t fault = utf8_fault(text, bytes);
     const char *nul = memchr(text, 0, bytes);
     if (fault < bytes || nul)
-        return err_set(err, ERR_INPUT, "neither an index, a decode stream, token ids nor text: byte %zu is not valid UTF-8",
+        return err_set(err, ERR_INPUT, "byte %zu is not valid UTF-8, so this is not text, nor is it an index, a decode stream "
+                       "or token ids; name a corpus of one of these kinds",
                        fault < bytes ? fault : (size_t)(nul - text));
     if (!corpus->tokenizer) {
         size_t length = 0;
         const char *json = corpus->setup.model ? model_tokenizer_json(corpus->setup.model, &length) : NULL;
         if (!json)
-            return err_set(err, ERR_INPUT, "the model has no tokenizer for text; give token ids");
+            return err_set(err, ERR_INPUT, "a corpus of text needs a tokenizer, which the model does not have; give token ids");
         if (tokenizer_new(&corpus->tokenizer, json, length, err))
             return -1;
     }
@@ -118,13 +119,14 @@ static int add_line(struct suffix_corpus *corpus, const char *line, size_t bytes
     int rc;
     if (!item)
         rc = json_no_memory(&fault)
-            ? err_memory(err) : err_set(err, ERR_INPUT, "not JSON: %s; name a text .txt that begins like JSON", fault.text);
+            ? err_memory(err) : err_set(err, ERR_INPUT, "not valid JSON: %s; if the file is plain text, give its name the "
+                                        "ending .txt", fault.text);
     else if (json_is_array(tokens))
         rc = add_list(corpus, tokens, err);
     else if (json_is_string(text))
         rc = add_text(corpus, json_string_value(text), json_string_length(text), err);
     else
-        rc = err_set(err, ERR_INPUT, "neither a list of token ids, `tokens' nor `text'");
+        rc = err_set(err, ERR_INPUT, "expected a list of token ids, or an object with `tokens' or `text'");
     json_decref(item);
     return rc;
 }
@@ -159,7 +161,7 @@ static int add_stream(struct suffix_corpus *corpus, const char *path, struct err
     if (memcmp(&corpus->tokenizer_id, &none, sizeof none))
         sha256_hex(&corpus->tokenizer_id, hex);
     if (header->has_model && hex[0] && header->model.tokenizer_sha256[0] && strcmp(hex, header->model.tokenizer_sha256)) {
-        more = err_set(err, ERR_INPUT, "%s: its tokens are of another tokenizer; use answers of this model, or their text",
+        more = err_set(err, ERR_INPUT, "%s: its tokens come from another tokenizer; use answers of this model, or their text",
                        path);
         goto done;
     }
@@ -219,7 +221,8 @@ int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, str
     bool other = !access(path, F_OK) && (file_map_open(&old, path, NULL) || !is_index(old.data, old.bytes));
     file_map_close(&old);
     if (other)
-        return err_set(err, ERR_INPUT, "%s: exists and is not an index of a corpus; save the index to another file", path);
+        return err_set(err, ERR_INPUT, "%s: already exists, and is not the index of a corpus; save the index to another file",
+                       path);
     if (digest_index(&head, tree->token, token_bytes, tree->node, node_bytes, &head.digest, err) ||
         output_open(&out, path, err))
         return -1;
@@ -244,22 +247,23 @@ static int load(struct suffix_corpus *corpus, struct err *err)
         return err_set(err, ERR_INPUT, "the index is truncated; build it again");
     memcpy(&head, data, sizeof head);
     if (head.version != INDEX_VERSION)
-        return err_set(err, ERR_INPUT, "an index of version %u, and this program reads version %d; build it again",
+        return err_set(err, ERR_INPUT, "the index has version %u, but this program reads version %d; build it again",
                        (unsigned)head.version, INDEX_VERSION);
     if (head.depth < 2 || head.depth > SUFFIX_DEPTH_MAX || head.tokens > SUFFIX_TOKENS_MAX || !head.nodes ||
         head.nodes > 2 * head.tokens + 1 ||
         bytes != sizeof head + head.tokens * sizeof(int32_t) + head.nodes * sizeof(struct suffix_node))
-        return err_set(err, ERR_INPUT, "the index is damaged: its sizes do not fit its %zu bytes; build it again", bytes);
+        return err_set(err, ERR_INPUT, "the index is damaged: its sizes contradict its length of %zu bytes; build it again",
+                       bytes);
     const size_t token_bytes = (size_t)head.tokens * sizeof(int32_t);
     const uint8_t *nodes = data + sizeof head + token_bytes;
     if (digest_index(&head, data + sizeof head, token_bytes, nodes, (size_t)head.nodes * sizeof(struct suffix_node), &digest,
                      err))
         return -1;
     if (digest.low != head.digest.low || digest.high != head.digest.high)
-        return err_set(err, ERR_INPUT, "the index is damaged: its digest is another one; build it again");
+        return err_set(err, ERR_INPUT, "the index is damaged: its digest is wrong; build it again");
     if (memcmp(&head.tokenizer, &none, sizeof none) && memcmp(&corpus->tokenizer_id, &none, sizeof none) &&
         memcmp(&head.tokenizer, &corpus->tokenizer_id, sizeof none))
-        return err_set(err, ERR_INPUT, "its tokens are of another tokenizer; build it again from answers of this model");
+        return err_set(err, ERR_INPUT, "the index has tokens of another tokenizer; build it again from answers of this model");
     corpus->tree = (struct suffix_tree){
         .depth = (int)head.depth, .tokens = (int)head.tokens, .nodes = (int)head.nodes,
         .token = (const int32_t *)(const void *)(data + sizeof head), .node = (const struct suffix_node *)(const void *)nodes};
@@ -267,7 +271,7 @@ static int load(struct suffix_corpus *corpus, struct err *err)
     corpus->loaded = true;
     if (suffix_tree_adopt(&corpus->tree, corpus->setup.vocab, &sound, err))
         return -1;
-    return sound ? 0 : err_set(err, ERR_INPUT, "the index is not a tree over tokens of this model; build it again");
+    return sound ? 0 : err_set(err, ERR_INPUT, "the index is not a valid tree of this model's tokens; build it again");
 }
 
 /* ---- */
@@ -282,7 +286,7 @@ static int build(struct suffix_corpus *corpus, const char *path, struct err *err
     while (first < bytes && strchr(" \t\r\n", data[first] ? data[first] : 'x'))
         first++;
     if (first == bytes)
-        return err_set(err, ERR_INPUT, "%s: the corpus is empty", path);
+        return err_set(err, ERR_INPUT, "%s: the corpus is empty; name files with texts", path);
     bool lines = !text_ends(path, ".txt") && (data[first] == '{' || data[first] == '[');
     if (reader_sniff(data, bytes)) {
         if (add_stream(corpus, path, err))

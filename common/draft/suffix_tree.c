@@ -176,7 +176,7 @@ int suffix_tree_put(struct suffix_tree *tree, int32_t token, struct err *err)
 {
     int kept = 0;
     if (tree->tokens >= SUFFIX_TOKENS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d tokens; use fewer texts", SUFFIX_TOKENS_MAX);
+        return err_set(err, ERR_INPUT, "the corpus has more than %d tokens, the limit; use fewer texts", SUFFIX_TOKENS_MAX);
     if (mem_grow(&tree->own_token, &tree->token_room, (size_t)tree->tokens + 1, sizeof *tree->own_token, err))
         return -1;
     tree->token = tree->own_token;
@@ -210,7 +210,7 @@ static int end_text(struct suffix_tree *tree, struct err *err)
 int suffix_tree_add(struct suffix_tree *tree, const int32_t *token, int count, struct err *err)
 {
     int rc = count > SUFFIX_TOKENS_MAX - tree->tokens
-        ? err_set(err, ERR_INPUT, "more than %d tokens; use fewer texts", SUFFIX_TOKENS_MAX) : 0;
+        ? err_set(err, ERR_INPUT, "the corpus has more than %d tokens, the limit; use fewer texts", SUFFIX_TOKENS_MAX) : 0;
     tree->limit = rc ? tree->limit : tree->tokens + count;
     for (int at = 0; !rc && at < count; at++)
         rc = suffix_tree_put(tree, token[at], err);

@@ -121,7 +121,7 @@ int draft_tree_follow(struct draft_tree *tree, int leaf, const int32_t *way, int
     }
     int rc = draft_tree_keep(tree, kept, keeps);
     mem_free(&kept);
-    return rc ? err_set(err, ERR_INPUT, "a path that is not in the draft") : 0;
+    return rc ? err_set(err, ERR_INPUT, "the accepted path is not part of the draft") : 0;
 }
 
 int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int room)

@@ -19,10 +19,12 @@ int answer_check(const struct pass *pass, struct err *err)
 {
     const struct batch *batch = pass->batch;
     if (batch->choice && (!engine_chooses(pass->engine) || batch->best))
-        return err_set(err, ERR_INPUT, batch->best ? "a forward returns chosen tokens or the most likely ones, not both"
-                                                   : "this engine returns logits, and no chosen tokens");
+        return err_set(err, ERR_INPUT, batch->best ? "a forward can return either the chosen tokens or the most likely ones, "
+                       "not both"
+                                                   : "this engine cannot choose tokens; it returns logits only");
     if (batch->best < 0 || batch->best > engine_ranks(pass->engine))
-        return err_set(err, ERR_INPUT, "the most likely %d tokens of each row: this engine returns up to %d", batch->best,
+        return err_set(err, ERR_INPUT, "the %d most likely tokens of each row were requested, but this engine returns at most "
+                       "%d", batch->best,
                        engine_ranks(pass->engine));
     return 0;
 }

@@ -28,11 +28,12 @@ static int compare_tokens(const struct model *own, const struct model *target, s
     int rc = load_tokenizer(&mine, own, err) || load_tokenizer(&its, target, err) ? -1 : 0;
     int32_t other = !rc && mine && its ? tokenizer_compare(mine, its) : -1;
     if (!rc && (!mine || !its))
-        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: one has none; use a model that has the same",
+        rc = err_set(err, ERR_INPUT, "%s: only one of this model and %s has a tokenizer; use two models with the same "
+                     "tokenizer",
                      model_path(own), model_path(target));
     else if (other >= 0)
-        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: token %d is another one; use a model that has the "
-                     "same", model_path(own), model_path(target), (int)other);
+        rc = err_set(err, ERR_INPUT, "%s: its tokenizer differs from that of %s, first in token %d; use a model with the same "
+                     "tokenizer", model_path(own), model_path(target), (int)other);
     tokenizer_free(&mine);
     tokenizer_free(&its);
     return rc;
@@ -45,8 +46,9 @@ int companion_check_tokens(const struct model *own, const struct model *target, 
     if (memcmp(&mine->tokenizer, &its->tokenizer, sizeof none) != 0)
         return compare_tokens(own, target, err);
     if (memcmp(&mine->tokenizer, &none, sizeof none) == 0 && mine->vocab != its->vocab)
-        return err_set(err, ERR_INPUT, "%s: its vocabulary has %d tokens, that of %s %d, and neither has a tokenizer; "
-                       "use a model that has the same", model_path(own), mine->vocab, model_path(target), its->vocab);
+        return err_set(err, ERR_INPUT, "%s: its vocabulary has %d tokens, but that of %s has %d, and neither model has a "
+                       "tokenizer; use a model with the same vocabulary", model_path(own), mine->vocab, model_path(target),
+                       its->vocab);
     return 0;
 }
 

@@ -73,8 +73,8 @@ static int check_formats(const struct engine_setup *setup, struct err *err)
         const struct tensor *t = model_tensor_at(setup->model, i);
         const enum weight_format last = tensor_last_format(t), format = last > t->format ? last : t->format;
         if ((int)format >= (int)GPU_FORMATS)
-            return err_set(err, ERR_INPUT, "device %s: does not compute with %s, which %s has; use --device host, or make "
-                           "another model with `moe-convert requant --dtype bf16`", info->name, format_name(format),
+            return err_set(err, ERR_INPUT, "device %s: does not support the weight format %s of %s; use --device host, or "
+                           "change the format with `moe-convert requant --dtype bf16`", info->name, format_name(format),
                            model_path(setup->model));
     }
     return 0;
@@ -86,31 +86,34 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     struct engine *engine;
     if (setup->max_rows < 1 || setup->max_rows > ENGINE_ROWS_MAX || setup->max_logit_rows < 1 ||
         setup->max_logit_rows > setup->max_rows)
-        return err_set(err, ERR_INPUT, "%d rows and %d rows with logits in a forward: both must be 1 to %d", setup->max_rows,
+        return err_set(err, ERR_INPUT, "a forward was to have up to %d rows and logits for up to %d; both numbers must be "
+                       "from 1 to %d", setup->max_rows,
                        setup->max_logit_rows, ENGINE_ROWS_MAX);
     if (setup->slab_rows < 0 || setup->slab_rows > ENGINE_SLAB_MAX)
-        return err_set(err, ERR_INPUT, "slabs of %d rows: must be 0 to %d", setup->slab_rows, ENGINE_SLAB_MAX);
+        return err_set(err, ERR_INPUT, "slabs were to have %d rows; the number must be from 0 to %d", setup->slab_rows,
+                       ENGINE_SLAB_MAX);
     if (hparams_moe_layers(shape) && !setup->experts && !setup->experts_later)
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
     if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
-        return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 only; choose --kv-dtype f32",
+        return err_set(err, ERR_INPUT, "device %s: stores keys and values in f32 only; choose --kv-dtype f32",
                        device_info(setup->device)->name);
     if (setup->cache == CACHE_Q8 && !device_info(setup->device)->q8_cache)
-        return err_set(err, ERR_INPUT, "device %s: does not keep keys and values in q8; choose --kv-dtype f32, f16 or bf16",
+        return err_set(err, ERR_INPUT, "device %s: cannot store keys and values in q8; choose --kv-dtype f32, f16 or bf16",
                        device_info(setup->device)->name);
     if (hparams_state_layers(shape) && !device_ops(setup->device)->delta)
-        return err_set(err, ERR_INPUT, "device %s: does not compute layers with a state, which %s has; use --device host",
+        return err_set(err, ERR_INPUT, "device %s: does not support layers with a recurrent state, which %s has; use --device "
+                       "host",
                        device_info(setup->device)->name, model_path(setup->model));
     if (!hparams_gated(shape) && !device_info(setup->device)->ungated)
-        return err_set(err, ERR_INPUT, "device %s: does not compute feed-forward networks without gates, which %s has; use "
+        return err_set(err, ERR_INPUT, "device %s: does not support feed-forward networks without gates, which %s has; use "
                        "--device host", device_info(setup->device)->name, model_path(setup->model));
     if (check_formats(setup, err))
         return -1;
     if (shape->index.heads && !device_ops(setup->device)->index)
-        return err_set(err, ERR_INPUT, "device %s: does not compute sparse attention, which %s has; use --device host",
+        return err_set(err, ERR_INPUT, "device %s: does not support sparse attention, which %s has; use --device host",
                        device_info(setup->device)->name, model_path(setup->model));
     if (shape->index.heads && setup->cache == CACHE_Q8)
-        return err_set(err, ERR_INPUT, "sparse attention does not read keys in q8; choose --kv-dtype f32, f16 or bf16");
+        return err_set(err, ERR_INPUT, "sparse attention cannot read keys in q8; choose --kv-dtype f32, f16 or bf16");
     engine = mem_alloc(1, sizeof *engine, err);
     if (!engine)
         return -1;

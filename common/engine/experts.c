@@ -94,7 +94,8 @@ static int force_experts(const struct layer *at, struct err *err)
     float *weight = space->by_slot;
     for (size_t i = 0; i < slots; i++) {
         if (expert[i] < -1 || expert[i] >= space->shape->router.experts)
-            return err_set(err, ERR_INPUT, "layer %d: expert %d of %d is forced", at->number, (int)expert[i],
+            return err_set(err, ERR_INPUT, "layer %d: forced routes select expert %d, but the layer has %d experts",
+                           at->number, (int)expert[i],
                            space->shape->router.experts);
         weight[i] = expert[i] < 0 ? 0 : 1.0f / (float)at->routing.top_k;
     }

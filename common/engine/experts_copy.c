@@ -34,12 +34,12 @@ static int check_copy(const struct model *copy, const struct model *model, struc
     const struct hparams *shape = model_hparams(copy), *like = model_hparams(model);
     static const struct sha256 none;
     if (memcmp(&mine->source, &its->source, sizeof none) != 0 || memcmp(&its->source, &none, sizeof none) == 0)
-        return err_set(err, ERR_INPUT, "%s: it is not a copy of %s: it was made from other weights; convert the same ones into "
-                       "another format", model_path(copy), model_path(model));
+        return err_set(err, ERR_INPUT, "%s: is not a copy of %s, because its weights come from another source; convert the "
+                       "same checkpoint into another format", model_path(copy), model_path(model));
     if (shape->hidden != like->hidden || shape->expert_inner != like->expert_inner || !same_layers(shape, like) ||
         mine->inflated_from != its->inflated_from)
-        return err_set(err, ERR_INPUT, "%s: its experts are not of the shape of those of %s; use a copy that is inflated "
-                       "alike", model_path(copy), model_path(model));
+        return err_set(err, ERR_INPUT, "%s: its experts have another shape than those of %s; use a copy that is inflated to "
+                       "the same width", model_path(copy), model_path(model));
     return 0;
 }
 
@@ -49,7 +49,7 @@ static int open_parts(struct experts_copy *copy, struct engine *engine, const ch
     if (model_open(&copy->model, file, err))
         return -1;
     if (!engine->moe_layers)
-        return err_set(err, ERR_INPUT, "%s: the model %s has no routed experts that it could replace", file,
+        return err_set(err, ERR_INPUT, "%s: cannot replace experts of %s, which has none; leave experts= out", file,
                        model_path(engine->setup.model));
     if (check_copy(copy->model, engine->setup.model, err) || workspace_suit(&engine->space, copy->model, err) ||
         !(copy->layer = mem_alloc((size_t)shape->layers, sizeof *copy->layer, err)) ||

@@ -375,12 +375,12 @@ static int check_plan(const struct pass *pass, struct err *err)
     const struct engine *engine = pass->engine;
     const struct expert_plan *plan = pass->batch->plan;
     if (plan && (plan->moe_layers != engine->moe_layers || plan->experts != engine->shape->router.experts))
-        return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
+        return err_set(err, ERR_INPUT, "the expert plan is for %d layers with %d experts, but the model has %d layers with %d",
                        plan->moe_layers, plan->experts, engine->moe_layers, engine->shape->router.experts);
     if (plan && engine->shape->router.zero_experts)
         return err_set(err, ERR_INPUT, "budgets of experts are not supported for models with zero experts; leave --budget out");
     if (plan && plan->ranking == PLAN_PATH && !pass->batch->row_weight)
-        return err_set(err, ERR_INPUT, "the expert plan ranks by paths, but rows have no weights");
+        return err_set(err, ERR_INPUT, "the expert plan ranks by paths, which needs weights of rows; none were given");
     return 0;
 }
 
@@ -390,17 +390,20 @@ static int check_part(const struct pass *pass, struct err *err)
     const struct forward_part *part = part_of(pass);
     const struct feature_request *features = pass->batch->features;
     if (part->layers < 0 || part->layers > shape->layers)
-        return err_set(err, ERR_INPUT, "a forward cannot stop after layer %d of %d", part->layers, shape->layers);
+        return err_set(err, ERR_INPUT, "a forward cannot stop after layer %d; the model has %d layers", part->layers,
+                       shape->layers);
     if (part->top_k < 0 || part->top_k > shape->router.top_k)
-        return err_set(err, ERR_INPUT, "%d experts a token: the model has %d", part->top_k, shape->router.top_k);
+        return err_set(err, ERR_INPUT, "a forward was to use %d experts per token, but the model uses at most %d", part->top_k,
+                       shape->router.top_k);
     if (pass->batch->resume && pass->batch->part)
-        return err_set(err, ERR_INPUT, "a forward that omits parts of layers cannot resume a stopped one");
+        return err_set(err, ERR_INPUT, "a forward that skips parts of layers cannot resume a stopped forward");
     if (features && (features->count < 0 || features->count > FEATURES_MAX))
-        return err_set(err, ERR_INPUT, "features of %d layers: %d are possible", features->count, FEATURES_MAX);
+        return err_set(err, ERR_INPUT, "features of %d layers were requested; the maximum is %d", features->count,
+                       FEATURES_MAX);
     for (int i = 0; features && i < features->count; i++)
         if (features->layer[i] < 0 || features->layer[i] > shape->layers ||
             (features->layer[i] >= pass_layers(pass) && pass_layers(pass) < shape->layers))
-            return err_set(err, ERR_INPUT, "features of layer %d are requested, but this forward has %d layers",
+            return err_set(err, ERR_INPUT, "features of layer %d were requested, but this forward runs only %d layers",
                            features->layer[i], pass_layers(pass));
     return 0;
 }

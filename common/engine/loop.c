@@ -144,13 +144,14 @@ static int check(const struct engine *engine, const struct engine_loop_setup *se
 {
     int64_t tokens = (int64_t)setup->rules.prompt + setup->rules.limit;
     if (!engine_loops(engine))
-        return err_set(err, ERR_INPUT, "device %s does not decode by itself", device_info(engine->device)->name);
+        return err_set(err, ERR_INPUT, "device %s: cannot decode by itself", device_info(engine->device)->name);
     if (rows > LOOP_ROWS_MAX || rows > engine->setup.max_rows || rows > engine->setup.max_logit_rows)
-        return err_set(err, ERR_INPUT, "drafts of up to %d tokens, but the engine was made for %d", rows - 1,
+        return err_set(err, ERR_INPUT, "drafts have up to %d tokens, but the engine was opened for at most %d", rows - 1,
                        engine->setup.max_logit_rows - 1);
     if (setup->sequence->kv.pending || setup->sequence->kv.length != setup->length - 1 || tokens > engine->max_positions ||
         tokens > setup->sequence->kv.capacity)
-        return err_set(err, ERR_INPUT, "a sequence of %d tokens and %d nodes, of %d, for a text of %d and up to %d",
+        return err_set(err, ERR_INPUT, "the sequence has %d tokens, %d pending nodes and room for %d, which does not match a "
+                       "text of %d tokens with up to %d new ones",
                        setup->sequence->kv.length, setup->sequence->kv.pending, setup->sequence->kv.capacity, setup->length,
                        (int)tokens);
     return 0;

@@ -116,10 +116,10 @@ int peers_open(struct peers **out, const struct peers_link *link, const int32_t 
 {
     const struct device_info *info = device_info(device);
     if (!info->host_memory)
-        return err_set(err, ERR_INPUT, "--ranks: device %s computes in memory of its own, and experts are shared by processors "
-                       "alone; give --device host", info->name);
+        return err_set(err, ERR_INPUT, "--ranks: device %s has its own memory, but experts can be shared between processors "
+                       "only; give --device host", info->name);
     if (!model_identity(model)->moe_layers)
-        return err_set(err, ERR_INPUT, "--ranks: %s has no routed experts that processes could share; leave --ranks out",
+        return err_set(err, ERR_INPUT, "--ranks: %s has no routed experts to distribute over processes; leave --ranks out",
                        model_path(model));
     struct peers *peers = mem_alloc(1, sizeof *peers, err);
     if (!peers)

@@ -79,7 +79,8 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
     const bool every = batch.logit_rows == ENGINE_EVERY_ROW, together = spans(engine, &batch);
     struct span span;
     if (sequence->kv.pending)
-        return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->kv.pending);
+        return err_set(err, ERR_INPUT, "a prompt cannot be appended while the sequence has %d pending nodes",
+                       sequence->kv.pending);
     if (count < 1)
         return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
     batch.part = NULL;

@@ -93,7 +93,7 @@ static int worker_open(struct worker *w, struct device *host, struct err *err)
         return 0;
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
-    return err_set(err, ERR_MEMORY, "cannot start the thread of the second processor: %s", strerror(failed));
+    return err_set(err, ERR_MEMORY, "the thread of the second processor cannot be started: %s", strerror(failed));
 }
 
 static void worker_start(struct worker *w, const struct expert_ffn_args *args)
@@ -208,10 +208,11 @@ int second_open(struct second **out, const struct second_setup *setup, struct er
 {
     const struct device_info *info = device_info(setup->device);
     if (info->host_memory)
-        return err_set(err, ERR_INPUT, "--split: device %s computes in the host's memory, so there is one processor; choose "
-                       "one with memory of its own", info->name);
+        return err_set(err, ERR_INPUT, "--split: device %s is the host itself, so there is no second processor to share "
+                       "experts with; choose a --device with its own memory", info->name);
     if (!setup->experts || !expert_source_has_host(setup->experts))
-        return err_set(err, ERR_INPUT, "--split: %s has no experts in the host's memory", model_path(setup->model));
+        return err_set(err, ERR_INPUT, "--split: no experts of %s are in the host's memory; add --host-experts",
+                       model_path(setup->model));
     struct second *s = mem_alloc(1, sizeof *s, err);
     if (!s)
         return -1;

@@ -10,7 +10,7 @@ int sequence_open(struct sequence **out, struct engine *engine, int capacity, st
     const int positions = capacity < engine->max_positions ? capacity : engine->max_positions;
     struct sequence *sequence;
     if (capacity < 1)
-        return err_set(err, ERR_INPUT, "a sequence of %d tokens: at least 1 is needed", capacity);
+        return err_set(err, ERR_INPUT, "a sequence needs room for at least 1 token, not %d", capacity);
     const struct rope_shape scale = {.kind = ROPE_SCALE, .rotary = 2, .factor = (double)shape->attention.no_rope_scale,
                                      .original_positions = shape->attention.no_rope_floor};
     if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, positions, err) ||
@@ -69,10 +69,10 @@ void sequence_rollback(struct sequence *sequence)
 int sequence_truncate(struct sequence *sequence, int length, struct err *err)
 {
     if (length < 0 || length > sequence->kv.length)
-        return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be cut to %d", sequence->kv.length, length);
+        return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be truncated to %d", sequence->kv.length, length);
     if (sequence_keeps(sequence, length) != length)
-        return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be cut to %d: its layers have a state, and those of "
-                       "that point are gone; the next point before it is %d", sequence->kv.length, length,
+        return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be truncated to %d, because the recurrent states of "
+                       "that point are no longer stored; the nearest earlier point is %d", sequence->kv.length, length,
                        sequence_keeps(sequence, length));
     recurrent_truncate(&sequence->recurrent, length);
     sequence->kv.length = length;
@@ -127,12 +127,13 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
         /* at least the width of one head */
         width = hparams_kv_width(shape, layer) > width ? hparams_kv_width(shape, layer) : width;
     if (own->model != its->model || own->device != its->device || own->cache != its->cache)
-        return err_set(err, ERR_INPUT, "a sequence cannot be copied from another model, device or format of the cache");
+        return err_set(err, ERR_INPUT, "a sequence can be copied only within one model, device and format of the KV cache");
     if (length < 0 || length > from->kv.length || length > to->kv.capacity)
         return err_set(err, ERR_INPUT, "%d tokens cannot be copied from a sequence of %d to one with room for %d", length,
                        from->kv.length, to->kv.capacity);
     if (sequence_keeps(from, length) != length)
-        return err_set(err, ERR_INPUT, "%d of %d tokens cannot be copied: the states of that point are gone", length,
+        return err_set(err, ERR_INPUT, "the first %d of %d tokens cannot be copied, because the recurrent states of that "
+                       "point are not stored", length,
                        from->kv.length);
     void *room = mem_alloc((size_t)(length ? length : 1), (size_t)width * cache_size(own->cache) + cache_scale(own->cache),
                            err);

@@ -73,18 +73,19 @@ static int check(const struct engine *engine, struct sequence *const *sequence, 
         rows += batch[i].rows;
         logit_rows += batch[i].logit_rows;
         if (batch[i].rows < 1 || batch[i].logit_rows < 0 || batch[i].logit_rows > batch[i].rows)
-            return err_set(err, ERR_INPUT, "text %d of a forward has %d rows, and logits of %d", i, batch[i].rows,
+            return err_set(err, ERR_INPUT, "text %d of a forward has %d rows but logits of %d rows", i, batch[i].rows,
                            batch[i].logit_rows);
         if (batch[i].plan && batch[i].plan->ranking == PLAN_PATH && !batch[i].row_weight)
-            return err_set(err, ERR_INPUT, "the expert plan ranks by paths, but rows of text %d have no weights", i);
+            return err_set(err, ERR_INPUT, "the expert plan ranks by paths, which needs weights of rows; text %d has none", i);
         if (!engine_shares(&batch[0], &batch[i]))
             return err_set(err, ERR_INPUT, "texts 0 and %d cannot share a forward: they request different results", i);
         for (int before = 0; before < i; before++)
             if (sequence[before] == sequence[i])
-                return err_set(err, ERR_INPUT, "texts %d and %d of a forward have one sequence", before, i);
+                return err_set(err, ERR_INPUT, "texts %d and %d of a forward have the same sequence", before, i);
     }
     if (rows > engine->setup.max_rows || logit_rows > engine->setup.max_logit_rows)
-        return err_set(err, ERR_INPUT, "a forward of %lld rows with logits of %lld: this engine processes %d and %d",
+        return err_set(err, ERR_INPUT, "a forward has %lld rows, %lld of them with logits, but this engine processes at most "
+                       "%d rows and %d with logits",
                        (long long)rows, (long long)logit_rows, engine->setup.max_rows, engine->setup.max_logit_rows);
     return 0;
 }

@@ -9,30 +9,32 @@ static int check_parent(const struct sequence *sequence, const struct batch *bat
     const int newest = (batch->resume ? 0 : sequence->kv.pending) + row - 1;
     const int parent = batch->parent ? (int)batch->parent[row] : newest;
     if (parent < -1 || parent > newest)
-        return err_set(err, ERR_INPUT, "row %d: parent %d is not an earlier node", row, parent);
+        return err_set(err, ERR_INPUT, "row %d: its parent, node %d, is not an earlier node", row, parent);
     if (!batch->resume && parent >= 0 && parent < sequence->kv.pending && sequence->part[parent] != batch->part)
-        return err_set(err, ERR_INPUT, "row %d: its parent, node %d, has gone through other parts of the layers", row, parent);
+        return err_set(err, ERR_INPUT, "row %d: its parent, node %d, was computed with other parts of the layers", row, parent);
     return 0;
 }
 
 static int check(const struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct err *err)
 {
     if (batch->rows < 1 || batch->rows > engine->setup.max_rows)
-        return err_set(err, ERR_INPUT, "a forward of %d rows: this engine processes 1 to %d", batch->rows,
+        return err_set(err, ERR_INPUT, "a forward has %d rows, but this engine processes 1 to %d", batch->rows,
                        engine->setup.max_rows);
     for (int row = 0; row < batch->rows; row++) {
         if (batch->token[row] < 0 || batch->token[row] >= engine->shape->vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)batch->token[row],
+            return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens", (int)batch->token[row],
                            engine->shape->vocab);
         if (check_parent(sequence, batch, row, err))
             return -1;
     }
     if (batch->logit_rows < 0 || batch->logit_rows > batch->rows || batch->logit_rows > engine->setup.max_logit_rows)
-        return err_set(err, ERR_INPUT, "logits of %d rows: this forward has %d rows, this engine answers %d", batch->logit_rows,
+        return err_set(err, ERR_INPUT, "logits of %d rows were requested; this forward has %d rows, and the engine returns "
+                       "logits of at most %d", batch->logit_rows,
                        batch->rows, engine->setup.max_logit_rows);
     for (int i = 0; batch->logit_row && i < batch->logit_rows; i++)
         if (batch->logit_row[i] < 0 || batch->logit_row[i] >= batch->rows)
-            return err_set(err, ERR_INPUT, "logits of row %d: this forward has %d rows", (int)batch->logit_row[i], batch->rows);
+            return err_set(err, ERR_INPUT, "logits of row %d were requested, but this forward has %d rows",
+                           (int)batch->logit_row[i], batch->rows);
     return 0;
 }
 
@@ -93,12 +95,14 @@ static int append(const struct pass *pass, const struct pass_text *text, int32_t
         }
         nodes[row] = node = sequence->kv.pending + fresh++;
         if (node >= sequence->kv.capacity - sequence->kv.length)
-            return err_set(err, ERR_INPUT, "the sequence is full: %d tokens and %d nodes of %d, and %d more rows",
+            return err_set(err, ERR_INPUT, "the sequence is full: %d tokens and %d pending nodes of its %d slots are used, "
+                           "and %d more rows were to be added",
                            sequence->kv.length, sequence->kv.pending, sequence->kv.capacity, batch->rows);
         kv_append(&sequence->kv, node, parent_node(text, nodes, row));
         sequence->part[node] = batch->part;
         if (sequence->kv.length + sequence->kv.depth[node] >= engine->max_positions)
-            return err_set(err, ERR_INPUT, "position %d: the model ends at %d", sequence->kv.length + sequence->kv.depth[node],
+            return err_set(err, ERR_INPUT, "position %d exceeds the context of %d tokens",
+                           sequence->kv.length + sequence->kv.depth[node],
                            engine->max_positions);
     }
     return fresh;

@@ -166,7 +166,8 @@ static int take_scale(struct weights *weights, const struct model *model, int n,
         return -1;
     weights->layer[n].scale = *(const float *)model_data(model, tensor);
     weights->taken_bytes += (int64_t)tensor->bytes;
-    return weights->layer[n].scale != 0 ? 0 : err_set(err, ERR_INPUT, "%s: is 0; the model's layers add nothing", tensor->name);
+    return weights->layer[n].scale != 0 ? 0 : err_set(err, ERR_INPUT, "%s: is 0, so the model's layers would have no effect; "
+                                                      "the weights are damaged", tensor->name);
 }
 
 static int take_ffn(struct weights *weights, const struct model *model, int n, struct err *err)

@@ -7,9 +7,11 @@ static int guess_enter(struct head_pass *pass, struct err *err)
     struct head *head = pass->head;
     const int hidden = head->shape->hidden;
     if (!pass->batch->state.address)
-        return err_set(err, ERR_INPUT, "%s: there are no rows of drafted tokens", head_kind_name(head->params->kind));
+        return err_set(err, ERR_INPUT, "%s: this kind of head takes true states only, not rows of drafted tokens",
+                       head_kind_name(head->params->kind));
     if (pass->batch->logit_rows)
-        return err_set(err, ERR_INPUT, "%s: its rows have no logits; ask head_guess", head_kind_name(head->params->kind));
+        return err_set(err, ERR_INPUT, "%s: rows of this kind of head have no logits; call head_guess",
+                       head_kind_name(head->params->kind));
     head_gather(pass, pass->batch->state, pass->batch->state_rows, hidden, head->state_row, head->space.x, hidden, hidden);
     return 0;
 }
@@ -89,11 +91,11 @@ static int check_row(const struct head *head, const struct head_guesses *ask, in
 {
     const int node = ask->node ? (int)ask->node[row] : -1, tokens = 1 + ask->first;
     if (node < -1 || node >= head->kv.pending || (node < 0 && !head->kv.length))
-        return err_set(err, ERR_INPUT, "guess %d: node %d has not been read yet", row, node);
+        return err_set(err, ERR_INPUT, "guess %d: its node %d has not been computed yet", row, node);
     for (int i = 0; head->params->kind == HEAD_HYDRA && i < tokens; i++) {
         const int32_t token = ask->token[row * tokens + i];
         if (token < 0 || token >= head->shape->vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)token, head->shape->vocab);
+            return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens", (int)token, head->shape->vocab);
     }
     return 0;
 }
@@ -101,10 +103,11 @@ static int check_row(const struct head *head, const struct head_guesses *ask, in
 static int check(const struct head *head, const struct head_guesses *ask, struct err *err)
 {
     if (!head->class->guesses)
-        return err_set(err, ERR_INPUT, "%s: it has no heads that guess", head_kind_name(head->params->kind));
+        return err_set(err, ERR_INPUT, "%s: this kind of head has no guessing heads", head_kind_name(head->params->kind));
     if (ask->rows < 1 || ask->rows > head->setup.max_logit_rows || ask->first < 0 || ask->heads < 1 ||
         ask->heads > head_branches(head) || ask->first > head->params->heads - ask->heads)
-        return err_set(err, ERR_INPUT, "guesses of %d rows and heads %d to %d: it answers %d rows, %d of %d heads at once",
+        return err_set(err, ERR_INPUT, "guesses for %d rows by heads %d to %d were requested; the limit is %d rows and %d of "
+                       "the %d heads at once",
                        ask->rows, ask->first, ask->first + ask->heads - 1, head->setup.max_logit_rows, head_branches(head),
                        head->params->heads);
     for (int row = 0; row < ask->rows; row++)

@@ -226,7 +226,8 @@ int head_open_network(struct head **out, const struct head_setup *setup, int mod
 static int open_predictors(struct head **out, const struct head_setup *setup, struct err *err)
 {
     if (!model_hparams(setup->model)->predictors)
-        return err_set(err, ERR_INPUT, "%s: the model has no layers that predict further tokens", model_path(setup->model));
+        return err_set(err, ERR_INPUT, "%s: the model has no layers for multi-token prediction; choose another drafter, such "
+                       "as ngram", model_path(setup->model));
     struct head *head = new_head(setup, err);
     if (!head)
         return -1;
@@ -241,7 +242,7 @@ int head_open(struct head **out, const struct head_setup *setup, struct err *err
     if (!params)
         return open_predictors(out, setup, err);
     if (!class)
-        return err_set(err, ERR_INPUT, "%s: a head of kind %s cannot draft", model_path(setup->model),
+        return err_set(err, ERR_INPUT, "%s: drafting with a head of kind %s is not supported", model_path(setup->model),
                        head_kind_name(params->kind));
     struct head *head = new_head(setup, err);
     if (!head)
@@ -310,42 +311,49 @@ static int check_row(const struct head *head, const struct head_batch *batch, in
 {
     const int pending = head->kv.pending, parent = batch->parent ? (int)batch->parent[row] : pending + row - 1;
     if (batch->token && (batch->token[row] < 0 || batch->token[row] >= head->shape->vocab))
-        return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)batch->token[row], head->shape->vocab);
+        return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens", (int)batch->token[row],
+                       head->shape->vocab);
     if (parent < -1 || parent >= pending + row)
-        return err_set(err, ERR_INPUT, "row %d: parent %d is not an earlier node", row, parent);
+        return err_set(err, ERR_INPUT, "row %d: its parent, node %d, is not an earlier node", row, parent);
     if (!batch->state.address && (parent >= pending || (parent < 0 && !head->kv.length)))
-        return err_set(err, ERR_INPUT, "row %d: its parent has not been read yet", row);
+        return err_set(err, ERR_INPUT, "row %d: its parent has not been computed yet", row);
     if (batch->state.address && (batch->state_row[row] < 0 || batch->state_row[row] >= batch->state_rows))
-        return err_set(err, ERR_INPUT, "row %d: state %d of %d", row, (int)batch->state_row[row], batch->state_rows);
+        return err_set(err, ERR_INPUT, "row %d: reads state %d, but there are %d states", row, (int)batch->state_row[row],
+                       batch->state_rows);
     return 0;
 }
 
 int head_check_best(const struct head *head, int best, struct err *err)
 {
     const int vocab = head->params->draft_vocab, max = !head->ranks ? 0 : vocab < HEAD_BEST_MAX ? vocab : HEAD_BEST_MAX;
-    return best >= 0 && best <= max ? 0 : err_set(err, ERR_INPUT, "the likeliest %d tokens: this head answers %d", best, max);
+    return best >= 0 && best <= max ? 0 : err_set(err, ERR_INPUT, "the %d most likely tokens were requested, but this head "
+                                                  "returns at most %d", best, max);
 }
 
 static int check(const struct head *head, const struct head_batch *batch, struct err *err)
 {
     if (batch->rows < 1 || batch->rows > head->setup.max_rows)
-        return err_set(err, ERR_INPUT, "a forward of %d rows: this head processes 1 to %d", batch->rows, head->setup.max_rows);
+        return err_set(err, ERR_INPUT, "a forward has %d rows, but this head processes 1 to %d", batch->rows,
+                       head->setup.max_rows);
     if (batch->logit_rows < 0 || batch->logit_rows > batch->rows || batch->logit_rows > head->setup.max_logit_rows ||
         batch->branches < 0 || batch->branches > head_branches(head))
-        return err_set(err, ERR_INPUT, "logits of %d rows and %d branches: this head answers %d and %d", batch->logit_rows,
+        return err_set(err, ERR_INPUT, "logits of %d rows and %d branches were requested, but this head returns at most %d "
+                       "rows and %d branches", batch->logit_rows,
                        batch->branches, head->setup.max_logit_rows, head_branches(head));
     if (head_check_best(head, batch->best, err))
         return -1;
     if (head->kv.pending + batch->rows > HEAD_NODES_MAX ||
         head->kv.length + head->kv.pending + batch->rows > head->kv.capacity)
-        return err_set(err, ERR_INPUT, "the head's text is full: %d rows and %d nodes of %d, and %d more rows", head->kv.length,
+        return err_set(err, ERR_INPUT, "the head's KV cache is full: %d rows and %d pending nodes of its %d slots are used, "
+                       "and %d more rows were to be added", head->kv.length,
                        head->kv.pending, head->kv.capacity, batch->rows);
     for (int row = 0; row < batch->rows; row++)
         if (check_row(head, batch, row, err))
             return -1;
     for (int i = 0; batch->logit_row && i < batch->logit_rows; i++)
         if (batch->logit_row[i] < 0 || batch->logit_row[i] >= batch->rows)
-            return err_set(err, ERR_INPUT, "logits of row %d: this forward has %d rows", (int)batch->logit_row[i], batch->rows);
+            return err_set(err, ERR_INPUT, "logits of row %d were requested, but this forward has %d rows",
+                           (int)batch->logit_row[i], batch->rows);
     return 0;
 }
 

@@ -7,7 +7,7 @@ static int kangaroo_enter(struct head_pass *pass, struct err *err)
     struct head *head = pass->head;
     const int hidden = head->shape->hidden;
     if (!pass->batch->state.address)
-        return err_set(err, ERR_INPUT, "a head on early states has none of these rows");
+        return err_set(err, ERR_INPUT, "a kangaroo head takes states of the target only, not its own output");
     head_gather(pass, pass->batch->state, pass->batch->state_rows, hidden, head->state_row, head->space.x, hidden, hidden);
     return 0;
 }

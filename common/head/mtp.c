@@ -102,7 +102,7 @@ static int run_true(struct modules *modules, const struct head_batch *batch, str
 {
     struct head_forward forward;
     if (modules->nodes || batch->parent)
-        return err_set(err, ERR_INPUT, "true rows are a chain after the text, and nothing else may be pending");
+        return err_set(err, ERR_INPUT, "true rows must form a chain after the text, and no other rows may be pending");
     if (head_run(modules->module[0], batch, out, err))
         return -1;
     modules->skipped[0] = 0;
@@ -185,17 +185,18 @@ static int check_drafted(const struct head *head, const struct head_batch *batch
 {
     const struct modules *modules = head->modules;
     if (modules->true_nodes || !modules_length(head))
-        return err_set(err, ERR_INPUT, "rows of drafted tokens come after a text that has been read");
+        return err_set(err, ERR_INPUT, "drafted tokens can be computed only after the text, and no true rows may be pending");
     if (!batch->token || batch->rows < 1 || batch->rows > head->setup.max_rows || batch->logit_rows < 0 ||
         batch->logit_rows > head->setup.max_logit_rows || modules->nodes + batch->rows > HEAD_NODES_MAX)
-        return err_set(err, ERR_INPUT, "a forward of %d rows and logits of %d: this head processes %d and %d, and has %d nodes",
+        return err_set(err, ERR_INPUT, "a forward has %d rows and logits of %d, but this head processes at most %d and %d, "
+                       "and has %d pending nodes",
                        batch->rows, batch->logit_rows, head->setup.max_rows, head->setup.max_logit_rows, modules->nodes);
     if (head_check_best(head, batch->best, err))
         return -1;
     for (int row = 0; row < batch->rows; row++) {
         const int parent = batch->parent ? (int)batch->parent[row] : modules->nodes + row - 1;
         if (parent < -1 || parent >= modules->nodes)
-            return err_set(err, ERR_INPUT, "row %d: its parent has not been read yet", row);
+            return err_set(err, ERR_INPUT, "row %d: its parent has not been computed yet", row);
     }
     return 0;
 }
@@ -242,7 +243,7 @@ int modules_commit(struct head *head, const int32_t *node, int count, struct err
     struct modules *modules = head->modules;
     for (int i = 0; i < count; i++)
         if (node[i] != i || i >= modules->true_nodes)
-            return err_set(err, ERR_INPUT, "only true rows can be kept, from the first on");
+            return err_set(err, ERR_INPUT, "only true rows can be committed, in order from the first");
     for (int k = 0; k < modules->count; k++) {
         const int kept = count - (modules->true_nodes ? modules->skipped[k] : 0);
         if (head_commit(modules->module[k], node, kept > 0 ? kept : 0, err))

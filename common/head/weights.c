@@ -122,7 +122,7 @@ static int put(struct head_weights *w, const struct tensor *t, struct buffer dat
     else if (t->kind == TENSOR_EXPERTS)
         return put_blocks(w, t, data, err);
     else
-        return err_set(err, ERR_INPUT, "%s: this tensor is not part of draft heads", t->name);
+        return err_set(err, ERR_INPUT, "%s: draft heads have no such tensor", t->name);
     return 0;
 }
 

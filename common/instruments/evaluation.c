@@ -132,7 +132,7 @@ static int open_parts(struct evaluation *e, struct err *err)
     /* Requires that a draft after the last token of the text fits into the context, too. */
     e->limit = engine_max_positions(e->setup.engine) - e->depth - 1;
     if (e->limit < 2)
-        return err_set(err, ERR_INPUT, "a context of %d leaves no room for drafts of %d tokens; raise --context",
+        return err_set(err, ERR_INPUT, "a context of %d tokens leaves no room for drafts of %d; give a larger --context",
                        engine_max_positions(e->setup.engine), e->depth);
     e->limit = e->setup.limit && e->setup.limit < e->limit ? e->setup.limit : e->limit;
     e->shapes = e->setup.tree ? SHAPES : TREE;
@@ -330,7 +330,7 @@ int evaluation_text(struct evaluation *evaluation, const struct evaluation_text 
     int prompt = 1;                     /* at least one token is read before anything is drafted */
     for (int i = 0; i < text->tokens; i++)
         if (text->token[i] < 0 || text->token[i] >= vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)text->token[i], vocab);
+            return err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens", (int)text->token[i], vocab);
     while (prompt < text->tokens && !text->mask[prompt])
         prompt++;
     sums.texts++;
@@ -389,13 +389,15 @@ int evaluation_prompt(struct evaluation *evaluation, const int32_t *token, int t
     const int end = max_tokens < evaluation->limit - tokens ? tokens + max_tokens : evaluation->limit;
     int ends[SHAPES] = {0};
     if (end <= tokens)
-        return err_set(err, ERR_INPUT, "the prompt has %d tokens, and a text may have %d; nothing is left for an answer",
+        return err_set(err, ERR_INPUT, "the prompt has %d tokens, and prompt and answer together may have %d, so no answer "
+                       "fits; give a larger --context, or shorten the prompt",
                        tokens, evaluation->limit);
     for (int which = 0; which < evaluation->shapes; which++)
         if (decode_text(evaluation, which, token, tokens, end, &ends[which], &sums, err))
             return -1;
     if (evaluation->shapes == SHAPES && ends[CHAIN] != ends[TREE])
-        return err_set(err, ERR_INPUT, "decoding with chains gives %d tokens, with trees %d; drafts must not change a text",
+        return err_set(err, ERR_INPUT, "decoding with chains produced %d tokens, but with trees %d; this is an error in "
+                       "moekit, because drafts must not change a text",
                        ends[CHAIN] - tokens, ends[TREE] - tokens);
     sums.texts++;
     sums.tokens += ends[CHAIN] > tokens ? ends[CHAIN] - tokens - 1 : 0;

@@ -21,7 +21,7 @@ int examples_check_settings(const struct decode_settings *settings, struct err *
     const struct decode_settings defaults = DECODE_DEFAULTS;
     const struct opt *given = decode_settings_differ(settings, &defaults, SETTING_SAMPLING | SETTING_ENDING | SETTING_DRAFT);
     return settings->max_tokens || !given ? 0
-               : err_set(err, ERR_INPUT, "--%s: no answers are generated; let the model answer with -n N", given->name);
+               : err_set(err, ERR_INPUT, "--%s: has no effect, because the model generates no answers; add -n N", given->name);
 }
 
 int examples_open(struct examples **out, const struct examples_setup *setup, struct err *err)
@@ -179,8 +179,8 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     if (examples->decoder)
         return decoder_check(examples->decoder, &text, err);
     if (prompt->tokens.n > max && !(cut && cut <= max))
-        return err_set(err, ERR_INPUT, "the text has %d tokens, more than the context of %d; --cut N takes the first N of each "
-                       "text", prompt->tokens.n, max);
+        return err_set(err, ERR_INPUT, "the text has %d tokens, but the context is %d; use only the first N tokens of each "
+                       "text with --cut N", prompt->tokens.n, max);
     return 0;
 }
 

@@ -25,7 +25,7 @@ int feature_profile_open(struct feature_profile **out, const struct feature_prof
     struct feature_profile *profile;
     const size_t hidden = (size_t)model_hparams(setup->examples.session->model)->hidden, points = (size_t)setup->states.count;
     if (points > FEATURES_MAX)
-        return err_set(err, ERR_INPUT, "%d states: %d are possible", setup->states.count, FEATURES_MAX);
+        return err_set(err, ERR_INPUT, "%d states were requested; the maximum is %d", setup->states.count, FEATURES_MAX);
     if (!(profile = mem_alloc(1, sizeof *profile, err)))
         return -1;
     profile->setup = *setup;

@@ -52,11 +52,14 @@ static int check(const struct decoder *decoder, const struct decoder_setup *setu
     if (!draft->count || !strcmp(draft->items[0], "none"))
         return err_set(err, ERR_INPUT, "there is nothing to draft with; add --draft ngram");
     if (!decoder_acceptance(decoder)->class->same_text)
-        return err_set(err, ERR_INPUT, "the text must not depend on drafts; leave --accept out");
+        return err_set(err, ERR_INPUT, "the text must not depend on drafts, but with this rule it does; "
+                       "leave --accept out");
     if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
-        return err_set(err, ERR_INPUT, "under this budget the text depends on drafts; rank by a rank stream, in phase decode");
+        return err_set(err, ERR_INPUT, "the text must not depend on drafts, but with this budget it does; "
+                       "rank by a rank stream, in phase decode");
     if (second && !split_rule_is_lossless(second_rule(second)))
-        return err_set(err, ERR_INPUT, "under --split %s the text depends on drafts; choose static",
+        return err_set(err, ERR_INPUT, "the text must not depend on drafts, but with --split %s it does; "
+                       "choose static",
                        split_rule_name(second_rule(second)));
     return 0;
 }
@@ -66,11 +69,12 @@ static int check_drafters(const struct drafters *drafters, struct err *err)
     for (int i = 0; i < drafters->count; i++) {
         const struct drafter *drafter = drafters->item[i];
         if (drafter->learns || drafter->riders)
-            return err_set(err, ERR_INPUT, "drafts of %s depend on the iterations of a run, and cannot be recorded for "
-                           "others; leave it out", drafter->class->name);
+            return err_set(err, ERR_INPUT, "drafts of %s depend on earlier iterations, so they cannot be "
+                           "recorded for other runs; leave it out", drafter->class->name);
         if (drafter->ends)
-            return err_set(err, ERR_INPUT, "the last levels of a draft by this %s are not those of a longer one, so that none "
-                           "can be recorded for all lengths; add %s to its settings", drafter->class->name, drafter->ends);
+            return err_set(err, ERR_INPUT, "the last levels of a draft by this %s differ from those of a "
+                           "longer draft, so one draft cannot be recorded for all lengths; add %s to its settings",
+                           drafter->class->name, drafter->ends);
     }
     return 0;
 }
@@ -82,7 +86,8 @@ static int open_tree(struct probe *probe, struct err *err)
     const struct hparams *shape = engine_hparams(probe->setup.engine);
     int experts = hparams_moe_layers(shape) ? shape->router.experts : 0;
     if (probe->shape->class == &shape_own)
-        return err_set(err, ERR_INPUT, "a drafter's own tree has no parts that a policy could choose; choose another --tree");
+        return err_set(err, ERR_INPUT, "a policy cannot choose parts of a drafter's own tree; choose another "
+                       "--tree");
     probe->length = probe->shape->depth;
     const struct policy_setup policy = {.drafters = 1, .draft_length = probe->length, .max_length = DRAFT_LENGTH_MAX,
                                         .shape = probe->shape, .experts = experts, .top_k = shape->router.top_k};
@@ -147,7 +152,8 @@ static int propose(struct probe *probe, int k, struct err *err)
     us = 1e6 * (clock_seconds() - began);
     for (int node = 0; node < tree->nodes && node < probe->drafted; node++)
         if (tree->token[node] != probe->token[1 + node] || tree->parent[node] != node - 1)
-            return err_set(err, ERR_INPUT, "--record drafts: a draft of %d tokens does not begin like one of %d", k, k - 1);
+            return err_set(err, ERR_INPUT, "--record drafts: a draft of %d tokens does not begin with the draft of %d tokens",
+                           k, k - 1);
     if (tree->nodes < k)
         return 1;
     probe->drafted = k;
@@ -202,7 +208,8 @@ static int tape_propose(struct drafter *tape, struct draft_tree *tree, const str
         int parent = tree->parent[node] < 0 ? -1 : recorded_node(probe, tree->parent[node]);
         int made = draft_tree_add(all, parent, tree->token[node], tree->log_probability[node], 0);
         if (made < 0)
-            return err_set(err, ERR_INPUT, "--record drafts: a tree of more than %d tokens", all->capacity);
+            return err_set(err, ERR_INPUT, "--record drafts: a tree has more than %d tokens; choose a smaller --tree",
+                           all->capacity);
         all->match[made] = tree->match[node];
         probe->draft_us[1 + made] = us;
         probe->draft_bytes[1 + made] = bytes;
@@ -306,7 +313,8 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
         if (verify(probe, size, position, forward, err))
             return -1;
         if (probe->chosen[0] != next)
-            return err_set(err, ERR_INPUT, "--record drafts: at position %d the text has token %d, but a draft of %d gives %d",
+            return err_set(err, ERR_INPUT, "--record drafts: at position %d the text has token %d, but verifying a draft of "
+                           "%d tokens chooses %d",
                            position, (int)next, size, (int)probe->chosen[0]);
         read[sizes++] = size;
         if (size == probe->drafted)

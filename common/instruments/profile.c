@@ -165,8 +165,8 @@ int profile_open(struct profile **out, const struct profile_setup *setup, struct
     struct stream_model model;
     session_stream_model(setup->session, &model);
     if (!model.moe_layers && (!(setup->logits || setup->hidden) || setup->probs || !setup->writer))
-        return err_set(err, ERR_INPUT, "the model has no experts, so there are no routes to record; write a stream with "
-                                       "--record logits or --record hidden");
+        return err_set(err, ERR_INPUT, "the model has no experts, so there are no routes to record; choose --record logits or "
+                       "--record hidden");
     struct profile *profile = mem_alloc(1, sizeof *profile, err);
     if (!profile)
         return -1;
@@ -431,8 +431,8 @@ int profile_parse_record(struct profile_setup *setup, const char *words, struct 
             if (strlen(known[i].name) == length && !strncmp(known[i].name, at, length))
                 break;
         if (i == sizeof known / sizeof *known)
-            return err_set(err, ERR_INPUT, "--record: '%.*s' cannot be recorded; give route, and any of probs, logits "
-                           "and hidden, with commas between them", (int)length, at);
+            return err_set(err, ERR_INPUT, "--record: '%.*s' cannot be recorded; give route, probs, logits and hidden, or "
+                           "some of them, separated by commas", (int)length, at);
         if (known[i].flag)
             *known[i].flag = true;
         if (!at[length])

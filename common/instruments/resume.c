@@ -120,7 +120,8 @@ static int take_record(void *context, const struct reader *in, const struct reco
 static int reject_different(const struct decode_resume *resume, const char *what, const char *then, const char *now,
                             struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: was made with another %s, %.200s, not %.200s; resume it with the same", resume->path,
+    return err_set(err, ERR_INPUT, "%s: the run was started with another %s, %.200s, not %.200s; resume it with the same",
+                   resume->path,
                    what, then, now);
 }
 
@@ -187,7 +188,8 @@ static int compare_options(const struct decode_resume *resume, const json_t *the
 static int check_options(const struct decode_resume *resume, const char *options, struct err *err)
 {
     if (!resume->options)
-        return err_set(err, ERR_INPUT, "%s: does not say with which options it was made; it cannot be resumed", resume->path);
+        return err_set(err, ERR_INPUT, "%s: does not record the options of its run, so it cannot be resumed; run again "
+                       "without --resume", resume->path);
     if (!strcmp(resume->options, options))
         return 0;
     json_error_t fault;
@@ -197,8 +199,8 @@ static int check_options(const struct decode_resume *resume, const char *options
     int rc = compare_options(resume, then, now, &other, err);
     json_decref(then);
     json_decref(now);
-    return rc || !other ? rc : err_set(err, ERR_INPUT, "%s: was made with other drafts or budgets, on which its texts depend; "
-                                       "resume it with the same", resume->path);
+    return rc || !other ? rc : err_set(err, ERR_INPUT, "%s: the run was started with other drafts or budgets, and its texts "
+                                       "depend on them; resume it with the same", resume->path);
 }
 
 /* Returns the word for activations in a name of an instruction set such as "avx512, bf16 activations"; sets *length to that of
@@ -344,8 +346,8 @@ int decode_resume_checked(const struct decode_resume *resume, struct err *err)
     size_t at = resume->expected.at + (size_t)resume->turns;
     if (at >= resume->count)
         return 0;
-    return err_set(err, ERR_INPUT, "%s: its text %lld, '%.100s', is of none of the prompts after those of the texts before "
-                   "it; give the prompts of that run, in that order", resume->path, (long long)resume->item[at].sequence,
+    return err_set(err, ERR_INPUT, "%s: text %lld, '%.100s', matches none of the remaining prompts; give the prompts of the "
+                   "earlier run, in the same order", resume->path, (long long)resume->item[at].sequence,
                    resume->item[at].id);
 }
 

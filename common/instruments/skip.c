@@ -97,7 +97,7 @@ static int read_prompt(struct skip_profile *profile, struct prompts *prompts, st
         if (decoder_run(profile->decoder, &text, &nothing, &result, err))
             return err_at(err, "%s", prompt->where);
         if (result.finish == FINISH_ABORT)
-            return err_set(err, ERR_SIGNAL, "ended while prompts were read; nothing was searched");
+            return err_set(err, ERR_SIGNAL, "ended while prompts were read, before the search began; start again");
         if (keep_window(profile, &prompt->tokens, &result, err))
             return -1;
         turn = prompt_next_turn(prompts, prompt, result.text, result.text_bytes, err);
@@ -118,7 +118,7 @@ int skip_profile_read(struct skip_profile *profile, struct prompts *prompts, str
             progress_step(bar, 1);
     }
     if (!rc && !profile->texts)
-        rc = err_set(err, ERR_INPUT, "no prompt was answered; a search needs at least one");
+        rc = err_set(err, ERR_INPUT, "no prompt was answered, and the search needs at least one answer; give other prompts");
     return rc;
 }
 
@@ -151,7 +151,7 @@ int skip_profile_search(struct skip_profile *profile, struct progress *bar, stru
     }
     skip_search_result(profile->search, &facts);
     if (ended && !facts.search.candidates)
-        return err_set(err, ERR_SIGNAL, "ended before anything was searched");
+        return err_set(err, ERR_SIGNAL, "ended before the first candidate was tested; start again");
     facts.search.ended = ended ? "interrupted" : facts.search.ended;
     facts.search.ratio = profile->setup.ratio;
     facts.search.texts = profile->texts;

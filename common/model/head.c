@@ -56,13 +56,14 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t lar
 {
     if (value >= min && value <= largest)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld, expected %lld to %lld", name, (long long)value, (long long)min,
+    return err_set(err, ERR_INPUT, "%s is %lld; expected %lld to %lld", name, (long long)value, (long long)min,
                    (long long)largest);
 }
 
 static int check_flag(const char *name, bool set, bool may_be, const struct head_params *head, struct err *err)
 {
-    return set && !may_be ? err_set(err, ERR_INPUT, "%s does not apply to heads of kind %s", name, NAMES[head->kind]) : 0;
+    return set && !may_be ? err_set(err, ERR_INPUT, "%s is set, but does not apply to heads of kind %s", name,
+                                    NAMES[head->kind]) : 0;
 }
 
 /* Checks the shape of the head's own layer like that of a model. A model needs a feed-forward network, so Kangaroo's layer
@@ -94,7 +95,7 @@ static int check_shape(const struct head_params *head, const struct hparams *sha
         shape->router.expert_scale || shape->router.weigh_input || shape->router.zero_experts || shape->shortcut ||
         shape->attention.aligned ||
         shape->attention.no_rope_scale > 0 || shape->attention.value_dim != shape->attention.head_dim)
-        return err_set(err, ERR_INPUT, "the shape has a feature that draft heads do not support");
+        return err_set(err, ERR_INPUT, "the head's layer has a feature that is not supported in draft heads");
     if (ffn == FFN_NONE) {
         if (check_range("inner width of dense layers (there are none)", shape->dense_inner, 0, 0, err))
             return -1;
@@ -117,7 +118,8 @@ static int check_map(const struct head_params *head, struct err *err)
         return 0;
     for (int i = 0; i < head->draft_vocab; i++)
         if (head->target_id[i] < 0 || head->target_id[i] >= head->target.vocab)
-            return err_set(err, ERR_INPUT, "the vocabulary map maps word %d to id %d; the last id of the target is %d", i,
+            return err_set(err, ERR_INPUT, "the vocabulary map maps draft id %d to target id %d, but the target's last id is "
+                           "%d", i,
                            head->target_id[i], head->target.vocab - 1);
     const size_t bytes = (size_t)head->draft_vocab * sizeof *head->target_id;
     int32_t *sorted = mem_alloc((size_t)head->draft_vocab, sizeof *sorted, err);
@@ -128,7 +130,7 @@ static int check_map(const struct head_params *head, struct err *err)
     qsort(sorted, (size_t)head->draft_vocab, sizeof *sorted, compare_ids);
     for (int i = 1; i < head->draft_vocab && !rc; i++)
         if (sorted[i] == sorted[i - 1])
-            rc = err_set(err, ERR_INPUT, "the vocabulary map maps two words to id %d", sorted[i]);
+            rc = err_set(err, ERR_INPUT, "the vocabulary map maps two draft ids to target id %d", sorted[i]);
     mem_free(&sorted);
     return rc;
 }
@@ -170,32 +172,36 @@ int head_check(const struct head_params *head, const struct hparams *shape, stru
         check_range("draft vocabulary", head->draft_vocab, eagle3 ? 1 : head->target.vocab, head->target.vocab, err))
         return -1;
     if (!head->target_id && head->draft_vocab != head->target.vocab)
-        return err_set(err, ERR_INPUT, "there is no vocabulary map, but the draft vocabulary %d is not the target's %d",
+        return err_set(err, ERR_INPUT, "the vocabulary map is missing; the draft vocabulary (%d) needs one, because it "
+                       "differs from the target's (%d)",
                        head->draft_vocab, head->target.vocab);
     if (check_flag("a vocabulary map", head->target_id != NULL, eagle3, head, err) || check_map(head, err) ||
         check_shape(head, shape, err) ||
         check_range("vocabulary", shape->vocab, head->target.vocab, head->target.vocab, err))
         return -1;
     if (shape->hidden != head->target.hidden && !(eagle3 && head->embed))
-        return err_set(err, ERR_INPUT, "hidden width is %d, the target's %d; %s", shape->hidden, head->target.hidden,
-                       eagle3 ? "another width needs an embedding of its own" : "a head of this kind must have the same");
+        return err_set(err, ERR_INPUT, "the hidden width is %d, but the target's is %d; %s", shape->hidden, head->target.hidden,
+                       eagle3 ? "a head of another width needs its own embedding" : "a head of this kind must have the same "
+                       "width");
     const int64_t widest = (int64_t)(head->heads ? head->heads + 1 : 2) * shape->hidden;
-    return check_range("width of what a matrix reads", widest, 1, WIDTH_MAX, err);
+    return check_range("input width of a matrix", widest, 1, WIDTH_MAX, err);
 }
 
 int head_check_target(const struct head_params *head, const struct model_identity *target, bool force, struct err *err)
 {
     const struct head_target *own = &head->target;
     if (own->layers != target->layers || own->hidden != target->hidden || own->vocab != target->vocab)
-        return err_set(err, ERR_INPUT, "is a head of %s (%d layers, hidden %d, vocabulary %d), but %s has %d layers, hidden "
-                       "%d, vocabulary %d; use a head made for this model", own->name, own->layers, own->hidden, own->vocab,
+        return err_set(err, ERR_INPUT, "is a head for %s (%d layers, hidden width %d, vocabulary %d), but %s has %d layers, "
+                       "hidden width %d, vocabulary %d; use a head made for this model", own->name, own->layers, own->hidden,
+                       own->vocab,
                        target->name, target->layers, target->hidden, target->vocab);
     if (memcmp(&own->tokenizer, &target->tokenizer, sizeof own->tokenizer))
-        return err_set(err, ERR_INPUT, "is a head of %s, whose tokenizer is not that of %s; use a head made for this model",
+        return err_set(err, ERR_INPUT, "is a head for %s, whose tokenizer differs from that of %s; use a head made for this "
+                       "model",
                        own->name, target->name);
     if (!force && memcmp(&own->source, &target->source, sizeof own->source))
-        return err_set(err, ERR_INPUT, "is a head of %s, whose weights come from another source than those of %s; convert the "
-                       "head for this model", own->name, target->name);
+        return err_set(err, ERR_INPUT, "is a head for %s, whose weights come from another source than those of %s; convert "
+                       "the head for this model", own->name, target->name);
     return 0;
 }
 

@@ -101,7 +101,7 @@ static int take_ids(struct head_reader *r, struct err *err)
     if (index_take(r->cursor, WIRE_BYTES, &value, err))
         return -1;
     if (value.bytes % 4 || value.bytes / 4 > VOCAB_MAX)
-        return err_set(err, ERR_INPUT, "is not a list of ids");
+        return err_set(err, ERR_INPUT, "must be a list of ids");
     r->ids = value.bytes / 4;
     if (!r->ids)
         return 0;
@@ -143,7 +143,7 @@ int index_take_head(struct cursor *cursor, struct head_params *head, struct err 
     if (index_map(cursor, key_name, KEY_COUNT + LATER_COUNT, KEY_COUNT, INDEX_REFUSE, take_key, &r, err))
         return -1;
     if (r.ids && r.ids != (size_t)head->draft_vocab)
-        return err_set(err, ERR_INPUT, "the vocabulary map has %zu ids, the draft vocabulary %d words", r.ids,
+        return err_set(err, ERR_INPUT, "the vocabulary map has %zu ids, but the draft vocabulary has %d", r.ids,
                        head->draft_vocab);
     return 0;
 }

@@ -38,7 +38,8 @@ static int parse_list(struct head_states *states, const char *words, int layers,
         if (length == 5 && !strncmp(at, "final", 5))
             layer = layers;
         else if (end != at + length || layer >= layers)
-            return err_set(err, ERR_INPUT, "'%.*s' is neither a layer from 0 to %d nor final", (int)(length < 40 ? length : 40),
+            return err_set(err, ERR_INPUT, "'%.*s' is not a state; expected a layer from 0 to %d, or final",
+                           (int)(length < 40 ? length : 40),
                            at, layers - 1);
         if (!add(states, (int)layer))
             return err_set(err, ERR_INPUT, "more than %d states", HEAD_STATES_MAX + 1);
@@ -60,8 +61,8 @@ static int parse_kind(struct head_states *states, struct spec *spec, enum head_k
     if (kind == HEAD_EAGLE3) {
         const int before[] = {2, layers / 2, layers - 3};
         if (layers < 4)
-            return err_set(err, ERR_INPUT, "eagle3: the default layers need a model of four layers, this one has %d; list "
-                           "the layers", layers);
+            return err_set(err, ERR_INPUT, "eagle3: the default layers need a model of at least four layers, but this one has "
+                           "%d; list the layers instead", layers);
         head.states = 3;
         for (int i = 0; i < 3; i++)
             head.state[i] = before[i] - 1;

@@ -92,7 +92,7 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t max
 {
     if (value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld, expected %lld to %lld", name, (long long)value, (long long)min,
+    return err_set(err, ERR_INPUT, "%s is %lld; expected %lld to %lld", name, (long long)value, (long long)min,
                    (long long)max);
 }
 
@@ -100,7 +100,7 @@ static int check_real(const char *name, double value, double min, double max, st
 {
     if (isfinite(value) && value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %g, expected %g to %g", name, value, min, max);
+    return err_set(err, ERR_INPUT, "%s is %g; expected %g to %g", name, value, min, max);
 }
 
 static int check_counts(const struct hparams *s, struct err *err)
@@ -127,9 +127,9 @@ static int check_rope(const struct rope_shape *rope, int head_dim, struct err *e
         check_range("rotated pairs", rope->rotated_pairs, 0, rope->rotary / 2, err))
         return -1;
     if (rope->rotary % 2)
-        return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", rope->rotary);
+        return err_set(err, ERR_INPUT, "the rotary width is %d, but it must be even", rope->rotary);
     if (rope->rotated_pairs && rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
-        return err_set(err, ERR_INPUT, "partial rotation by pairs is supported with default and linear RoPE only");
+        return err_set(err, ERR_INPUT, "partial rotation of interleaved pairs is supported with default and linear RoPE only");
     if (check_real("amplitude of rope", rope->amplitude, 0, 1e6, err) ||
         check_real("amplitude of rope far out", rope->long_amplitude, 0, 1e6, err))
         return -1;
@@ -167,7 +167,8 @@ static int check_kv_heads(int heads, int kv_heads, struct err *err)
 {
     if (check_range("number of key and value heads", kv_heads, 1, heads, err))
         return -1;
-    return heads % kv_heads ? err_set(err, ERR_INPUT, "%d heads cannot share %d key and value heads evenly", heads, kv_heads)
+    return heads % kv_heads ? err_set(err, ERR_INPUT, "%d query heads are not a multiple of %d key and value heads", heads,
+                                      kv_heads)
                             : 0;
 }
 
@@ -179,12 +180,12 @@ static int check_other(const struct hparams *s, struct err *err)
         return 0;
     if (s->attention.kv_rank || s->attention.qkv_bias || s->attention.clip_qkv > 0 || s->attention.gate ||
         s->attention.qk_norm == QK_NORM_WHOLE)
-        return err_set(err, ERR_INPUT, "two kinds of attention with latents, biases, a clamp, a gate or norms over all heads "
-                       "are not supported");
+        return err_set(err, ERR_INPUT, "a second kind of attention is not supported together with latent attention, biases, a "
+                       "clamp, a gate or norms over all heads");
     if (other->rope.kind == ROPE_STRETCHED)
         return err_set(err, ERR_INPUT, "the second kind of attention does not support stretched RoPE");
     if (other->value_is_key && other->value_dim != other->head_dim)
-        return err_set(err, ERR_INPUT, "values that equal keys must have the width of keys");
+        return err_set(err, ERR_INPUT, "values that are shared with keys must have the width of keys");
     return check_kv_heads(s->attention.heads, other->kv_heads, err) ||
            check_range("width of a head", other->head_dim, 1, HEAD_DIM_MAX, err) ||
            check_range("width of a value", other->value_dim, 1, HEAD_DIM_MAX, err) ||
@@ -216,7 +217,7 @@ static int check_attention(const struct hparams *s, struct err *err)
         check_real("scale of values", (double)s->attention.value_scale, 0, 1e30, err))
         return -1;
     if (s->attention.value_scale != 0 && s->attention.out_bias)
-        return err_set(err, ERR_INPUT, "scaled values are not supported beside a bias of attention's output");
+        return err_set(err, ERR_INPUT, "scaled values are not supported together with a bias of the attention output");
     return check_rope(&s->rope, head_dim, err) || check_other(s, err) ? -1 : 0;
 }
 
@@ -227,14 +228,14 @@ static int check_places(const struct hparams *s, struct err *err)
         check_real("scale of shared experts", (double)s->shared_scale, 0, 1e30, err))
         return -1;
     if (s->norm_unbiased && !s->layer_norm)
-        return err_set(err, ERR_INPUT, "norms without bias are supported with layer norms only");
+        return err_set(err, ERR_INPUT, "a bias of norms can be absent with layer norms only");
     if (s->layer_norm && s->norms != NORM_BEFORE)
         return err_set(err, ERR_INPUT, "layer norms after attention are not supported");
     if (s->parallel && s->norms != NORM_BEFORE)
         return err_set(err, ERR_INPUT, "parallel attention is supported with norms before it only");
     if (s->attention.rope_before_norm && (s->attention.kv_rank || s->attention.clip_qkv > 0 ||
                                           s->attention.qk_norm != QK_NORM_HEAD))
-        return err_set(err, ERR_INPUT, "RoPE before the norms is supported with per-head norms only");
+        return err_set(err, ERR_INPUT, "RoPE before query and key norms is supported with per-head norms only");
     if (s->attention.plain_norm && !s->attention.rope_before_norm)
         return err_set(err, ERR_INPUT, "norms without weights are supported after RoPE only");
     if (check_real("scale of queries in layers without positions", (double)s->attention.no_rope_scale, 0, 1e6, err) ||
@@ -246,22 +247,26 @@ static int check_places(const struct hparams *s, struct err *err)
         return err_set(err, ERR_INPUT, "scaled queries are supported with one kind of attention, an even head width and no "
                        "predictors, and not before per-head norms with weights");
     if (s->router.weigh_input && (s->router.top_k != 1 || s->router.kind == ROUTER_SPARSEMIXER))
-        return err_set(err, ERR_INPUT, "%d experts a token with weighted inputs; only 1 is supported", s->router.top_k);
+        return err_set(err, ERR_INPUT, "with weighted expert inputs only 1 expert per token is supported, not %d",
+                       s->router.top_k);
     if (s->attention.head_gate && !s->attention.gate)
-        return err_set(err, ERR_INPUT, "one gate for each head of attention needs gated attention");
+        return err_set(err, ERR_INPUT, "a gate per attention head needs gated attention");
     if (check_range("kind of gated units", s->glu, GLU_SILU, GLU_NONE_RELU2, err) ||
         check_real("scale of the router's logits", (double)s->router.logit_scale, 0, 1e30, err) ||
         check_real("cap of logits", (double)s->logit_cap, 0, 1e30, err))
         return -1;
     if (!hparams_gated(s) && (s->expert_bias || s->predictors))
-        return err_set(err, ERR_INPUT, "networks without gates are supported without biases and predictors only");
+        return err_set(err, ERR_INPUT, "feed-forward networks without gates are not supported together with biases or "
+                       "multi-token prediction");
     if (s->shared_apart && (s->norms != NORM_BOTH || !s->shared_inner))
-        return err_set(err, ERR_INPUT, "shared experts with norms of their own need norms before and after");
+        return err_set(err, ERR_INPUT, "shared experts with their own norms need norms before and after the layer");
     if (s->router.expert_scale && s->router.kind == ROUTER_SPARSEMIXER)
-        return err_set(err, ERR_INPUT, "scaled experts of a sparsemixer are not supported");
+        return err_set(err, ERR_INPUT, "scaled experts are not supported with a sparsemixer router");
     if (s->predictors && (s->layer_scale || s->shared_apart))
-        return err_set(err, ERR_INPUT, "predictors with layer scales or separately normed shared experts are not supported");
-    return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "predictors of parallel layers are not supported") : 0;
+        return err_set(err, ERR_INPUT, "multi-token prediction is not supported together with layer scales or separately "
+                       "normed shared experts");
+    return s->predictors && s->parallel ? err_set(err, ERR_INPUT, "multi-token prediction is not supported together with "
+                                                  "parallel layers") : 0;
 }
 
 /* Checks the limits of gated units, of all layers and of each. */
@@ -278,10 +283,10 @@ static int check_limits(const struct hparams *s, struct err *err)
             return err_at(err, "layer %d", i);
         if ((layer->expert_limit > 0 || layer->shared_limit > 0) && (s->glu_limit > 0 || s->glu_alpha > 0))
             return err_set(err, ERR_INPUT,
-                           "layer %d has activation limits of its own, which cannot be combined with limits of all layers", i);
+                           "layer %d has its own activation limits, which cannot be combined with limits for all layers", i);
         limited |= layer->expert_limit > 0 || layer->shared_limit > 0;
     }
-    return limited && s->glu != GLU_SILU ? err_set(err, ERR_INPUT, "units with a limit are supported with silu only") : 0;
+    return limited && s->glu != GLU_SILU ? err_set(err, ERR_INPUT, "activation limits are supported with silu only") : 0;
 }
 
 static int check_index(const struct hparams *s, struct err *err)
@@ -295,8 +300,8 @@ static int check_index(const struct hparams *s, struct err *err)
         return -1;
     for (int i = 0; any && i < s->layers; i++)
         if (s->layer[i].window || (!i && s->layer[i].shares_index))
-            return err_set(err, ERR_INPUT, "layer %d: %s is not supported beside an indexer", i,
-                           i || !s->layer[i].shares_index ? "a window" : "sharing positions of no layer");
+            return err_set(err, ERR_INPUT, "layer %d: %s is not supported together with an indexer", i,
+                           i || !s->layer[i].shares_index ? "a window" : "sharing the positions of a missing layer");
     return 0;
 }
 
@@ -307,11 +312,11 @@ static int check_halves(const struct hparams *s, int i, struct err *err)
     if (!layer->ffn_alone && layer->ffn != FFN_NONE)
         return 0;
     if (layer->ffn_alone && (layer->state || layer->ffn == FFN_NONE))
-        return err_set(err, ERR_INPUT, "layer %d: a layer without attention has %s", i,
-                       layer->state ? "a state" : "no feed-forward network either");
+        return err_set(err, ERR_INPUT, "layer %d: has no attention, so it must not have %s", i,
+                       layer->state ? "a recurrent state" : "an empty feed-forward network");
     if (s->parallel || s->shortcut || s->predictors || s->index.heads)
-        return err_set(err, ERR_INPUT, "layer %d: a layer of one half is not supported beside parallel attention, shortcuts, "
-                       "predictors and indexers", i);
+        return err_set(err, ERR_INPUT, "layer %d: has attention or a feed-forward network only, which is not supported "
+                       "together with parallel attention, shortcuts, multi-token prediction or indexers", i);
     return 0;
 }
 
@@ -324,17 +329,17 @@ static int check_shortcut(const struct hparams *s, struct err *err)
         return -1;
     if (s->router.zero_experts && (s->router.groups > 1 || s->router.kind == ROUTER_SPARSEMIXER || s->router.expert_scale ||
                                    s->router.renormalise || s->router.weigh_input))
-        return err_set(err, ERR_INPUT, "zero experts are supported without groups, scales of experts and renormalised or input "
-                       "weights only");
+        return err_set(err, ERR_INPUT, "zero experts are not supported together with groups, scales of experts, and "
+                       "renormalised or input weights");
     if (!s->shortcut)
         return 0;
     if (s->norms != NORM_BEFORE || s->parallel || s->layer_scale || s->residual_scale != 0 || s->shared_apart ||
         s->predictors || hparams_state_layers(s))
-        return err_set(err, ERR_INPUT, "experts with a shortcut are supported in layers with norms before them and without "
-                       "scales, states and predictors only");
+        return err_set(err, ERR_INPUT, "experts with a shortcut need norms before the layers, and are not supported together "
+                       "with scales, recurrent states and multi-token prediction");
     for (int i = 0; i < s->layers; i++)
         if (s->layer[i].ffn == FFN_EXPERTS && (i + 1 == s->layers || s->layer[i + 1].ffn != FFN_DENSE))
-            return err_set(err, ERR_INPUT, "layer %d: experts with a shortcut need a dense layer after theirs", i);
+            return err_set(err, ERR_INPUT, "layer %d: experts with a shortcut need a dense layer next", i);
     return 0;
 }
 
@@ -360,17 +365,19 @@ static int check_states(const struct hparams *s, struct err *err)
     if (!any)
         return 0;
     if (space && d->value_heads * d->value_dim % d->norm_groups)
-        return err_set(err, ERR_INPUT, "%d values cannot be cut into %d groups", d->value_heads * d->value_dim, d->norm_groups);
+        return err_set(err, ERR_INPUT, "%d values cannot be divided into %d groups evenly", d->value_heads * d->value_dim,
+                       d->norm_groups);
     if (scans && (d->key_heads != 1 || d->key_dim * d->value_dim > SCAN_STATE_MAX))
-        return err_set(err, ERR_INPUT, "%d key heads and states of %d x %d floats; supported for Mamba-1 are 1 key head and %d "
-                       "floats", d->key_heads, d->key_dim, d->value_dim, SCAN_STATE_MAX);
+        return err_set(err, ERR_INPUT, "Mamba-1 has %d key heads and states of %d x %d floats; only 1 key head and at most %d "
+                       "floats are supported", d->key_heads, d->key_dim, d->value_dim, SCAN_STATE_MAX);
     if (heads && d->value_heads % d->key_heads)
-        return err_set(err, ERR_INPUT, "%d value heads cannot share %d key heads evenly", d->value_heads, d->key_heads);
+        return err_set(err, ERR_INPUT, "%d value heads are not a multiple of %d key heads", d->value_heads, d->key_heads);
     if (s->norms != NORM_BEFORE || s->layer_norm || s->parallel)
-        return err_set(err, ERR_INPUT, "layers with a state are supported after RMS norms only");
+        return err_set(err, ERR_INPUT, "layers with a recurrent state are supported after RMS norms only");
     for (int i = s->layers; i < s->layers + s->predictors && i < LAYERS_MAX; i++)
         if (s->layer[i].state)
-            return err_set(err, ERR_INPUT, "predictor %d: predictors with a state are not supported", i - s->layers);
+            return err_set(err, ERR_INPUT, "predictor %d: recurrent states are not supported in layers for multi-token "
+                           "prediction", i - s->layers);
     return 0;
 }
 
@@ -384,9 +391,9 @@ static int check_groups(const struct hparams *s, struct err *err)
         check_range("experts that rank a group", s->router.group_rank, 1, 2, err))
         return -1;
     if (experts % groups || experts / groups < s->router.group_rank)
-        return err_set(err, ERR_INPUT, "%d experts cannot be divided into %d groups", experts, groups);
+        return err_set(err, ERR_INPUT, "%d experts cannot be divided into %d groups evenly", experts, groups);
     if (experts / groups * s->router.groups_kept < s->router.top_k)
-        return err_set(err, ERR_INPUT, "%d groups of %d experts are fewer than the %d experts of a token",
+        return err_set(err, ERR_INPUT, "%d groups of %d experts have fewer experts than a token uses, %d",
                        s->router.groups_kept, experts / groups, s->router.top_k);
     return 0;
 }
@@ -435,7 +442,7 @@ int hparams_check(const struct hparams *s, struct err *err)
                            check_range("biases of all experts", (int64_t)s->router.experts * s->hidden, 0, INT32_MAX, err)))
         return -1;
     if (s->shared_gate && !s->shared_inner)
-        return err_set(err, ERR_INPUT, "a gate of shared experts needs shared experts");
+        return err_set(err, ERR_INPUT, "there is a gate of shared experts, but there are no shared experts");
     if (!with_experts)
         return check_range("number of experts (no layer has any)", s->router.experts, 0, 0, err) ||
                check_range("experts a token (no layer has any)", s->router.top_k, 0, 0, err) ||

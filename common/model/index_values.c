@@ -54,9 +54,9 @@ void index_put_field(msgpack_packer *to, const void *body, const struct index_fi
 int index_take(struct cursor *cursor, enum wire_type type, struct wire_value *value, struct err *err)
 {
     if (cursor_next(cursor, value))
-        return err_set(err, ERR_INPUT, "ends too early");
+        return err_set(err, ERR_INPUT, "is truncated");
     if (value->type != type)
-        return err_set(err, ERR_INPUT, "is %s where %s must be", wire_type_name(value->type), wire_type_name(type));
+        return err_set(err, ERR_INPUT, "is %s, but must be %s", wire_type_name(value->type), wire_type_name(type));
     return 0;
 }
 
@@ -134,7 +134,7 @@ int index_text(struct cursor *cursor, char *out, size_t room, struct err *err)
     if (index_take(cursor, WIRE_TEXT, &value, err))
         return -1;
     if (value.bytes >= room || memchr(value.data, 0, value.bytes))
-        return err_set(err, ERR_INPUT, "expected a string of less than %zu bytes", room);
+        return err_set(err, ERR_INPUT, "must be a string of less than %zu bytes", room);
     memcpy(out, value.data, value.bytes);
     out[value.bytes] = '\0';
     return 0;
@@ -146,7 +146,7 @@ int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err)
     if (index_take(cursor, WIRE_BYTES, &value, err))
         return -1;
     if (value.bytes != bytes)
-        return err_set(err, ERR_INPUT, "has %zu bytes instead of %zu", value.bytes, bytes);
+        return err_set(err, ERR_INPUT, "has %zu bytes, but must have %zu", value.bytes, bytes);
     memcpy(out, value.data, bytes);
     return 0;
 }
@@ -165,7 +165,7 @@ int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err)
     if (index_take(cursor, WIRE_ARRAY, &value, err))
         return -1;
     if (value.count > max)
-        return err_set(err, ERR_INPUT, "has %u elements; the maximum is %zu", (unsigned)value.count, max);
+        return err_set(err, ERR_INPUT, "has %u elements, more than the maximum of %zu", (unsigned)value.count, max);
     *out = value.count;
     return 0;
 }
@@ -175,7 +175,7 @@ int index_list_of(struct cursor *cursor, size_t elements, struct err *err)
     size_t count;
     if (index_count(cursor, elements, &count, err))
         return -1;
-    return count == elements ? 0 : err_set(err, ERR_INPUT, "has %zu elements instead of %zu", count, elements);
+    return count == elements ? 0 : err_set(err, ERR_INPUT, "has %zu elements, but must have %zu", count, elements);
 }
 
 int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required, enum index_unknown unknown,
@@ -196,7 +196,7 @@ int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int
                 return err_set(err, ERR_INPUT, "unknown key %.*s; update moekit, or convert the model again",
                                text.bytes < 40 ? (int)text.bytes : 40, (const char *)text.data);
             if (cursor_skip(cursor))
-                return err_set(err, ERR_INPUT, "ends too early");
+                return err_set(err, ERR_INPUT, "is truncated");
             continue;
         }
         if (seen >> key & 1)

@@ -395,7 +395,7 @@ int tensor_measure(struct tensor *t, struct err *err)
     if (fits && t->kind == TENSOR_EXPERTS)
         fits = block < SIZE_MAX / 2 && (block = size_align(block, MODEL_PAGE)) != 0;
     if (!fits || !size_mul(block, (size_t)t->count, &bytes) || bytes > INT64_MAX / 4)
-        return err_set(err, ERR_INPUT, "tensor %s is too large for a file", t->name);
+        return err_set(err, ERR_INPUT, "tensor %s is larger than a file can be", t->name);
     t->stride = block;
     t->bytes = bytes;
     return 0;
@@ -411,7 +411,7 @@ int layout_arrange(struct layout *layout, uint64_t begin, uint64_t *end, struct 
         t->offset = size_align(at, MODEL_PAGE);
         at = t->offset + t->bytes;
         if (at > INT64_MAX / 2)
-            return err_set(err, ERR_INPUT, "the model is too large for a file");
+            return err_set(err, ERR_INPUT, "the model is larger than a file can be");
     }
     *end = at;
     return 0;

@@ -71,7 +71,7 @@ static int read_index(struct model *model, struct err *err)
     if (hash_sha256(index, head.index_bytes, &digest, err))
         return -1;
     if (memcmp(&digest, &head.index, sizeof digest))
-        return err_set(err, ERR_INPUT, "the index differs from its digest; the file is damaged: convert again");
+        return err_set(err, ERR_INPUT, "the index does not match its digest; the file is damaged, so convert again");
     if (model_index_read(&model->facts, &model->layout, index, head.index_bytes, head.index_offset, err))
         return -1;
     model->data_end = head.index_offset;
@@ -86,10 +86,10 @@ static int refuse_name(const char *path, struct err *err)
     if (!*path)
         return err_set(err, ERR_INPUT, "the name of the model file is empty; name one");
     if (stat(path, &status))
-        return errno != ENOENT ? 0 : err_set(err, ERR_IO, "%s: No such file or directory; `moe-convert CHECKPOINT -o FILE` "
-                                             "makes a model file", path);
-    return !S_ISDIR(status.st_mode) ? 0 : err_set(err, ERR_INPUT, "%s: is a folder, not a model file; `moe-convert %s -o FILE` "
-                                                  "makes one of a checkpoint", path, path);
+        return errno != ENOENT ? 0 : err_set(err, ERR_IO, "%s: No such file or directory; name an existing model file, or "
+                                             "make one with `moe-convert CHECKPOINT -o FILE`", path);
+    return !S_ISDIR(status.st_mode) ? 0 : err_set(err, ERR_INPUT, "%s: is a folder, not a model file; convert the checkpoint "
+                                                  "with `moe-convert %s -o FILE`", path, path);
 }
 
 static int open_by(struct model **out, const char *path, int (*read)(struct model *model, struct err *err), struct err *err)
@@ -159,9 +159,9 @@ static int check_kind(struct model **address, const char *path, bool head, struc
     if (head == (model_head(model) != NULL))
         return 0;
     if (head)
-        err_set(err, ERR_INPUT, "%s: is a model, not a draft head; make a head file with `moe-convert head`", path);
+        err_set(err, ERR_INPUT, "%s: is a model, not a draft head; convert a draft head with `moe-convert head`", path);
     else
-        err_set(err, ERR_INPUT, "%s: is a draft head (%s) of %s, not a model; name a model file", path,
+        err_set(err, ERR_INPUT, "%s: is a draft head (%s) for %s, not a model; name a model file", path,
                 head_kind_name(model->facts.head.kind), model->facts.head.target.name);
     model_close(address);
     return -1;
@@ -208,7 +208,7 @@ static int check_gap(const struct model *model, uint64_t begin, uint64_t end, st
 {
     for (uint64_t at = begin; at < end; at++)
         if (model->map.data[at])
-            return err_set(err, ERR_INPUT, "%s: byte %llu between tensors is not zero; the file is damaged: convert again",
+            return err_set(err, ERR_INPUT, "%s: byte %llu between tensors is not zero; the file is damaged, so convert again",
                            model->path, (unsigned long long)at);
     return 0;
 }
@@ -222,8 +222,8 @@ int model_verify(const struct model *model, struct err *err)
             return -1;
         struct digest128 digest = hash_xxh3(model->map.data + t->offset, t->bytes);
         if (digest.low != t->digest.low || digest.high != t->digest.high)
-            return err_set(err, ERR_INPUT, "%s: tensor %s: the bytes differ from their digest; the file is damaged: convert "
-                           "again", model->path, t->name);
+            return err_set(err, ERR_INPUT, "%s: tensor %s: the bytes do not match their digest; the file is damaged, so "
+                           "convert again", model->path, t->name);
         at = t->offset + t->bytes;
     }
     return check_gap(model, at, model->data_end, err);

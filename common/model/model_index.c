@@ -166,19 +166,20 @@ int model_head_read(struct model_head *head, const uint8_t *data, size_t file_by
     if (file_is_pointer(data, file_bytes))
         return err_set(err, ERR_INPUT, FILE_POINTER_FAULT);
     if (file_bytes < 8 || memcmp(data, MODEL_MAGIC, 8))
-        return err_set(err, ERR_INPUT, "not a model file; make one with moe-convert");
+        return err_set(err, ERR_INPUT, "is not a model file; make one with moe-convert");
     if (file_bytes < MODEL_PAGE)
-        return err_set(err, ERR_INPUT, "ends within its first page; the file is truncated: convert again");
+        return err_set(err, ERR_INPUT, "the file is truncated within its first page; convert again");
     if (get_u64(data + HEAD_VERSION) != MODEL_VERSION)
-        return err_set(err, ERR_INPUT, "is in version %llu of the model format, this program reads version %d; convert again",
+        return err_set(err, ERR_INPUT, "has version %llu of the model format, but this program reads version %d; convert again",
                        (unsigned long long)get_u64(data + HEAD_VERSION), MODEL_VERSION);
     uint64_t offset = get_u64(data + HEAD_OFFSET), bytes = get_u64(data + HEAD_BYTES);
     if (offset < MODEL_PAGE || offset > file_bytes || bytes != file_bytes - offset)
-        return err_set(err, ERR_INPUT, "its index should be bytes %llu to %llu, but the file has %zu bytes; it is cut off or "
-                       "damaged: convert again", (unsigned long long)offset, (unsigned long long)(offset + bytes), file_bytes);
+        return err_set(err, ERR_INPUT, "its index should be at bytes %llu to %llu, but the file has %zu bytes; it is "
+                       "truncated or damaged, so convert again", (unsigned long long)offset,
+                       (unsigned long long)(offset + bytes), file_bytes);
     for (size_t i = HEAD_END; i < MODEL_PAGE; i++)
         if (data[i])
-            return err_set(err, ERR_INPUT, "byte %zu of the first page is not zero; the file is damaged: convert again", i);
+            return err_set(err, ERR_INPUT, "byte %zu of the first page is not zero; the file is damaged, so convert again", i);
     head->index_offset = offset;
     head->index_bytes = bytes;
     memcpy(&head->index, data + HEAD_DIGEST, sizeof head->index);
@@ -627,7 +628,7 @@ static int take_shape(struct index_reader *r, struct err *err)
 static int take_head(struct index_reader *r, struct err *err)
 {
     if (r->have_shape)
-        return err_set(err, ERR_INPUT, "comes after hparams");
+        return err_set(err, ERR_INPUT, "must precede hparams");
     return index_take_head(&r->cursor, &r->facts->head, err);
 }
 
@@ -664,20 +665,22 @@ static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_
         index_int(&r->cursor, 0, INT64_MAX, &bytes, err) || index_blob(&r->cursor, digest, sizeof digest, err))
         return -1;
     if (strcmp(name, t->name))
-        return err_set(err, ERR_INPUT, "the hparams demand %s here, not %s", t->name, name);
+        return err_set(err, ERR_INPUT, "the tensor %s must be here, not %s", t->name, name);
     if (kind != (int64_t)t->kind || outputs != t->outputs || inputs != t->inputs || count != t->count)
-        return err_set(err, ERR_INPUT, "%s: the hparams demand %d x [%d][%d], not %lld x [%lld][%lld]", name, t->count,
+        return err_set(err, ERR_INPUT, "tensor %s: the shape must be %d x [%d][%d], not %lld x [%lld][%lld]", name, t->count,
                        t->outputs, t->inputs, (long long)count, (long long)outputs, (long long)inputs);
     if (!tensor_format_read(t, format))
-        return err_set(err, ERR_INPUT, "%s: format %s cannot be read here", name, format);
+        return err_set(err, ERR_INPUT, "tensor %s: format %s is not supported", name, format);
     if (tensor_measure(t, err))
         return -1;
     if ((uint64_t)stride != t->stride || (uint64_t)bytes != t->bytes)
-        return err_set(err, ERR_INPUT, "%s: its blocks must have %llu bytes, %llu in all", name, (unsigned long long)t->stride,
+        return err_set(err, ERR_INPUT, "tensor %s: each of its matrices must have %llu bytes, and all together %llu", name,
+                       (unsigned long long)t->stride,
                        (unsigned long long)t->bytes);
     if (offset % MODEL_PAGE || (uint64_t)offset < *data_at || (uint64_t)offset > r->data_end ||
         t->bytes > r->data_end - (uint64_t)offset)
-        return err_set(err, ERR_INPUT, "%s: the data at byte %lld does not begin at a page of its own", name,
+        return err_set(err, ERR_INPUT, "tensor %s: its data at byte %lld must begin at a page boundary, after the previous "
+                       "tensor", name,
                        (long long)offset);
     t->offset = (uint64_t)offset;
     t->digest = (struct digest128){get_u64(digest), get_u64(digest + 8)};
@@ -689,7 +692,7 @@ static int take_tensors(struct index_reader *r, struct err *err)
 {
     uint64_t data_at = MODEL_PAGE;
     if (!r->have_shape)
-        return err_set(err, ERR_INPUT, "comes before hparams");
+        return err_set(err, ERR_INPUT, "must follow hparams");
     if (index_list_of(&r->cursor, (size_t)r->layout->count, err))
         return -1;
     for (int i = 0; i < r->layout->count; i++)
@@ -720,7 +723,7 @@ static int take_index_key(void *context, int key, struct err *err)
         if (index_take(&r->cursor, WIRE_INT, &value, err))
             return -1;
         facts->seed = value.integer;
-        return value.negative ? err_set(err, ERR_INPUT, "is negative") : 0;
+        return value.negative ? err_set(err, ERR_INPUT, "must not be negative") : 0;
     case INDEX_INFLATED:
         return index_int32(&r->cursor, &facts->inflated_from, err);
     case INDEX_SOURCE:
@@ -754,7 +757,7 @@ int model_index_read(struct model_facts *facts, struct layout *layout, const uin
     struct scan scan = {0};
     enum scan_result whole = scan_object(&scan, data, bytes, &limits, err);
     if (whole == SCAN_MORE || (whole == SCAN_WHOLE && scan.at != bytes))
-        err_set(err, ERR_INPUT, "is not one whole object");
+        err_set(err, ERR_INPUT, "must be one complete msgpack object");
     if (whole != SCAN_WHOLE || scan.at != bytes ||
         index_map(&r.cursor, index_name, INDEX_KEYS, INDEX_KEYS - OPTIONAL_KEYS, INDEX_SKIP,
                   take_index_key, &r, err))
@@ -762,7 +765,7 @@ int model_index_read(struct model_facts *facts, struct layout *layout, const uin
     const bool experts = hparams_moe_layers(&read.shape) > 0;
     const int inner = experts ? read.shape.expert_inner : read.shape.dense_inner;
     if (read.inflated_from < 0 || (read.inflated_from && read.inflated_from > inner)) {
-        err_set(err, ERR_INPUT, "inflated_from %d is not below the %s' inner width %d", read.inflated_from,
+        err_set(err, ERR_INPUT, "inflated_from is %d, but must be below the inner width of %s, %d", read.inflated_from,
                 experts ? "experts" : "dense layers", inner);
         goto failed;
     }

@@ -376,13 +376,14 @@ int model_show(struct show *show, const struct model *model, const char *type, i
     const bool head = model_head(model) != NULL;
     const char *whole = head ? "head" : "model";
     if (type && strcmp(type, whole) && strcmp(type, "tensor"))
-        return err_set(err, ERR_INPUT, "--type %.40s: a %s file has the types %s and tensor", type, whole, whole);
+        return err_set(err, ERR_INPUT, "--type %.40s: no such type; a %s file has the types %s and tensor", type, whole, whole);
     int last = -1;
     for (int i = 0; i < model_tensor_count(model); i++)
         last = model_tensor_at(model, i)->layer > last ? model_tensor_at(model, i)->layer : last;
     if (layer > last)
-        return last < 0 ? err_set(err, ERR_INPUT, "--layer %d: this %s has no layers; leave it out", layer, whole)
-                        : err_set(err, ERR_INPUT, "--layer %d: the layers of this %s are 0 to %d", layer, whole, last);
+        return last < 0 ? err_set(err, ERR_INPUT, "--layer %d: this %s has no layers; leave the option out", layer, whole)
+                        : err_set(err, ERR_INPUT, "--layer %d: no such layer; this %s has the layers 0 to %d", layer, whole,
+                                  last);
     if (type ? !strcmp(type, whole) : !csv && layer < 0)
         if ((head ? show_head : show_whole)(show, model, err))
             return -1;

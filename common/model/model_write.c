@@ -230,7 +230,7 @@ int model_writer_commit(struct model_writer **address, const struct model_facts 
     uint8_t page[MODEL_PAGE];
     int rc = -1;
     if (writer->tensor != writer->layout.count) {
-        err_set(err, ERR_INPUT, "%s: %d of %d tensors were written", output_path(writer->output), writer->tensor,
+        err_set(err, ERR_INPUT, "%s: only %d of %d tensors were written", output_path(writer->output), writer->tensor,
                 writer->layout.count);
         goto done;
     }

@@ -53,7 +53,7 @@ static int remake_part(const struct tensor *from, const unsigned char *old, stru
         for (int k = 0; k < columns; k++) {
             values[k] = value_at(from, old, part, row, k);
             if (!(fabsf(values[k]) < limit))
-                return err_set(err, ERR_INPUT, "tensor %s: element [%d][%d] is %g, too large for %s; choose bf16 or f32",
+                return err_set(err, ERR_INPUT, "tensor %s: element [%d][%d] is %g, too large for %s; use --dtype bf16 or f32",
                                t->name, row, k, (double)values[k], format_name(t->format));
         }
         block_pack(t, job->packed, part, row, 1, values);

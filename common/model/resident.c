@@ -22,7 +22,7 @@ int resident_open(struct resident *out, const char *path, struct err *err)
     void *data = resident.file.bytes > SIZE_MAX / 2 ? MAP_FAILED
                : mmap(NULL, room_of(&resident), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) {
-        err_errno(err, "%s: cannot reserve addresses for %zu bytes", path, resident.bytes);
+        err_errno(err, "%s: %zu bytes of address space cannot be reserved", path, resident.bytes);
         direct_close(&resident.file);
         return -1;
     }
@@ -37,7 +37,7 @@ int resident_read(const struct resident *resident, uint64_t offset, uint64_t byt
     if (!bytes)
         return 0;
     if (mprotect(resident->data + begin, end - begin, PROT_READ | PROT_WRITE))
-        return err_errno(err, "%s: no memory for %zu bytes of it", resident->file.path, end - begin);
+        return err_errno(err, "%s: there is not enough memory for %zu bytes of the model", resident->file.path, end - begin);
     madvise(resident->data + begin, end - begin, MADV_HUGEPAGE);        /* a wish */
     return direct_read(&resident->file, resident->data + begin, begin, (size_t)(offset + bytes) - begin, err);
 }

@@ -141,12 +141,12 @@ int inflate_plan(struct layout *out, const struct model *model, int inner, struc
     struct layout layout = {0};
     int *width = inflate_inner(&shape);
     if (head && (!*width || head->kind == HEAD_JAKIRO_STAR))
-        return err_set(err, ERR_INPUT, "%s: a head of kind %s has no layer that can be inflated", model_path(model),
+        return err_set(err, ERR_INPUT, "%s: heads of kind %s have no layer that can be inflated", model_path(model),
                        head_kind_name(head->kind));
     if (shape.expert_bias)
         return err_set(err, ERR_INPUT, "%s: experts with biases cannot be inflated", model_path(model));
     if (inner <= *width)
-        return err_set(err, ERR_INPUT, "%s: its %s have an inner width of %d already; inflate to more than that",
+        return err_set(err, ERR_INPUT, "%s: the inner width of its %s is already %d; give a larger width",
                        model_path(model), inflate_role(&shape) == ROLE_EXPERTS ? "experts" : "dense layers", *width);
     *width = inner;
     if (head ? head_check(head, &shape, err) || layout_make_head(&layout, head, &shape, err)
@@ -185,7 +185,7 @@ int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct 
     uint64_t rest = step_bytes_all(&now) - (inflate_role(&shape) == ROLE_EXPERTS ? now.experts : now.dense);
     uint64_t below = 0, above = 0;
     if (bytes <= step_bytes_all(&now))
-        return err_set(err, ERR_INPUT, "%s: a step already reads %llu bytes; ask for more", model_path(model),
+        return err_set(err, ERR_INPUT, "%s: a step already reads %llu bytes; give a larger --step", model_path(model),
                        (unsigned long long)step_bytes_all(&now));
     while (high - low > 1) {
         struct layout layout = {0};

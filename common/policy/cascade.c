@@ -71,7 +71,7 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
         spec_int(spec, "memory", 256, 1, 1 << 24, &s.memory, err) || spec_float(spec, "close", 0.1, 0, 10, &s.close, err))
         return -1;
     if (setup->draft_length == 0)
-        return err_set(err, ERR_INPUT, "cascade: a draft length of at most 0 leaves nothing to choose");
+        return err_set(err, ERR_INPUT, "cascade: a maximum draft length of 0 leaves nothing to choose; give -K 1 or more");
     struct cascade *c = mem_alloc(1, sizeof *c, err);
     if (!c)
         return -1;

@@ -335,7 +335,7 @@ static void learn_first(struct cascade_cost *c)
 static int cascade_cost_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     if (setup->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "cascade-cost: decides how long a chain is; leave --tree out");
+        return err_set(err, ERR_INPUT, "cascade-cost: drafts chains only; leave --tree out");
     struct cascade_cost *c = mem_alloc(1, sizeof *c, err);
     if (!c)
         return -1;

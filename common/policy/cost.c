@@ -28,14 +28,15 @@ static int read_rows(struct cost_table *table, const json_t *list, struct err *e
         const json_t *m = json_object_get(item, "m"), *value = json_object_get(item, "seconds");
         double now = json_number_value(value);
         if (!json_is_integer(m) || json_integer_value(m) <= last || json_integer_value(m) > COST_TOKENS_MAX)
-            return err_set(err, ERR_INPUT, "row %d: \"m\": expected whole numbers from 1 to %d, ascending", (int)at + 1,
+            return err_set(err, ERR_INPUT, "row %d: \"m\": expected a whole number from 1 to %d, larger than in the row "
+                           "before", (int)at + 1,
                            COST_TOKENS_MAX);
         if (!json_is_number(value) || !(now > 0 && isfinite(now)))
             return err_set(err, ERR_INPUT, "row %d: \"seconds\": expected a number above 0", (int)at + 1);
         before = last;
         last = (int)json_integer_value(m);
         if (!before && last != 1)
-            return err_set(err, ERR_INPUT, "the first row must have one token, \"m\": 1");
+            return err_set(err, ERR_INPUT, "the first row must have \"m\": 1, the cost of one token");
         slope = before ? (now - seconds) / (last - before) : 0;
         draw(table, before, seconds, last, now);
         seconds = now;

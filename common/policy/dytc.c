@@ -80,8 +80,8 @@ int dytc_fixed(struct spec *spec, const char *name, int drafters, double *out, s
         char *end;
         out[i] = strtod(at, &end);
         if (end == at || !(out[i] >= 0 && out[i] < 1) || *end != (i + 1 < drafters ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "%s: acceptance=%s: expected %d numbers from 0 to below 1, one for each "
-                           "drafter, with slashes between", name, text, drafters);
+            return err_set(err, ERR_INPUT, "%s: acceptance=%s: expected %d numbers from 0 to below 1, one per drafter, "
+                           "separated by slashes", name, text, drafters);
         at = end + 1;
     }
     return 0;
@@ -295,7 +295,7 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
     int limit = setup->max_length < NODES ? setup->max_length : NODES;
     int cap = setup->draft_length >= 0 ? setup->draft_length : 16;
     if (setup->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "dytc: makes a tree of its own; leave --tree out");
+        return err_set(err, ERR_INPUT, "dytc: builds its own trees; leave --tree out");
     struct dytc *d = mem_alloc(1, sizeof *d, err);
     if (!d)
         return -1;

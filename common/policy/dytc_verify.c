@@ -669,7 +669,7 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
 static int dytc_verify_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     if (setup->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "dytc-verify: decides how long a chain is; leave --tree out");
+        return err_set(err, ERR_INPUT, "dytc-verify: drafts chains only; leave --tree out");
     struct dytc_verify *d = mem_alloc(1, sizeof *d, err);
     if (!d)
         return -1;

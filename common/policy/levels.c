@@ -99,8 +99,8 @@ static int parse(const char *text, int count, int *out, struct err *err)
         char *end;
         long value = strtol(at, &end, 10);
         if (end == at || value < 0 || value > SHAPE_DEPTH_MAX || *end != (i + 1 < count ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "lengths=%s: expected %d numbers from 0 to %d, one for each drafter, best "
-                           "first, with slashes between", text, count, SHAPE_DEPTH_MAX);
+            return err_set(err, ERR_INPUT, "lengths=%s: expected %d numbers from 0 to %d, one per drafter, the best first, "
+                           "separated by slashes", text, count, SHAPE_DEPTH_MAX);
         out[i] = (int)value;
         at = end + 1;
     }
@@ -113,7 +113,7 @@ static int levels_new(struct levels **out, const char *name, struct spec *spec, 
     int limit = setup->max_length < SHAPE_DEPTH_MAX ? setup->max_length : SHAPE_DEPTH_MAX;
     const char *text;
     if (setup->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "%s: drafts chains; leave --tree out", name);
+        return err_set(err, ERR_INPUT, "%s: drafts chains only; leave --tree out", name);
     for (int i = 0; i < DRAFTERS; i++)
         length[i] = otherwise[i ? 1 : 0];
     if (spec_text(spec, "lengths", NULL, &text, err))
@@ -141,7 +141,7 @@ static int vertical_open(struct policy **out, struct spec *spec, const struct po
     int length[DRAFTERS];
     for (int i = 0; i + 1 < setup->drafters; i++)
         if (!reviews(setup, i))
-            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones after it draft; give it last, "
+            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review the drafts of later drafters; give it last, "
                            "or choose --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
     if (levels_new(&levels, "vertical", spec, setup, otherwise, length, err))
         return -1;

@@ -26,9 +26,9 @@ static int off_open(struct policy **out, struct spec *spec, const struct policy_
         spec_int(spec, "window", 32, 1, WINDOW_MAX, &window, err) || spec_float(spec, "min|least", 1.5, 1, 1e6, &min, err))
         return -1;
     if (setup->draft_length == DRAFT_LENGTH_AUTO)
-        return err_set(err, ERR_INPUT, "off: a draft length of auto is for policies that choose; leave one of the two out");
+        return err_set(err, ERR_INPUT, "off: -K auto is for policies that choose the draft length; leave out one of the two");
     if (setup->draft_length >= 0 && K != setup->draft_length)
-        return err_set(err, ERR_INPUT, "off: K=%d, but -K %d; give one of them", K, setup->draft_length);
+        return err_set(err, ERR_INPUT, "off: K=%d contradicts -K %d; give one of the two", K, setup->draft_length);
     struct off *off = mem_alloc(1, sizeof *off, err);
     if (!off)
         return -1;

@@ -86,11 +86,11 @@ static int oracle_open(struct policy **out, struct spec *spec, const struct poli
     int max = setup->draft_length >= 0 ? setup->draft_length : setup->max_length, measure;
     const char *file;
     if (setup->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "oracle: drafts are recorded as chains; leave --tree out");
+        return err_set(err, ERR_INPUT, "oracle: replays recorded chains only; leave --tree out");
     if (spec_text(spec, "file", NULL, &file, err) || spec_choice(spec, "cost", BY_TIME, measures, &measure, err))
         return -1;
     if (!file)
-        return err_set(err, ERR_INPUT, "oracle: no recording; write oracle:file=STREAM");
+        return err_set(err, ERR_INPUT, "oracle: no recording is given; write oracle:file=STREAM");
     struct oracle *oracle = mem_alloc(1, sizeof *oracle, err);
     if (!oracle)
         return -1;

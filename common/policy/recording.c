@@ -28,9 +28,10 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
     struct recording *all = state->recording;
     if (state->text)
         return err_set(err, ERR_INPUT,
-                       "a text begins before another has ended, so they cannot be replayed; decode them without --parallel");
+                       "a text begins before the previous one ended, and such texts cannot be replayed; record without "
+                       "--parallel");
     if (!record->prompt)
-        return err_set(err, ERR_INPUT, "the tokens of the prompt are missing; the stream is damaged");
+        return err_set(err, ERR_INPUT, "the tokens of a prompt are missing; the stream is damaged");
     if (mem_grow(&all->text, &all->text_room, all->texts + 1, sizeof *all->text, err))
         return -1;
     struct recorded_text *text = &all->text[all->texts++];
@@ -52,7 +53,7 @@ static int take_shares(struct state *state, struct recorded_position *live, cons
     struct recording *all = state->recording;
     const size_t drafters = (size_t)record->drafters;
     if (state->text->iterations && state->live_drafters != record->drafters)
-        return err_set(err, ERR_INPUT, "iterations with %d and with %d drafters in one text; the stream is damaged",
+        return err_set(err, ERR_INPUT, "one text has iterations with %d and with %d drafters; the stream is damaged",
                        state->live_drafters, record->drafters);
     state->live_drafters = record->drafters;
     if (!record->node_drafters || !record->node_reviewers || !record->drafter_steps || !record->drafter_levels ||
@@ -80,7 +81,7 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
     const bool probed = record->probe >= 0;         /* not part of the draft: see decide (decode/iteration.c) */
     double us = record->draft_us + record->verify_us + record->accept_us + record->other_us - (probed ? record->probe_us : 0);
     if (record->emitted < 1 || !isfinite(us))
-        return err_set(err, ERR_INPUT, "an iteration emits %d tokens in %g microseconds; the stream is damaged",
+        return err_set(err, ERR_INPUT, "an iteration emits %d tokens in %g us, which is impossible; the stream is damaged",
                        record->emitted, us);
     if (mem_grow(&state->live, &state->live_room, count + 1, sizeof *state->live, err) ||
         mem_grow(&state->at, &state->at_room, count + 1, sizeof *state->at, err))
@@ -98,7 +99,7 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
         return -1;
     state->at[count] = state->emitted - 1;
     if (record->emitted > (1 << 30) - state->emitted)
-        return err_set(err, ERR_INPUT, "the text has too many tokens");
+        return err_set(err, ERR_INPUT, "a text has too many tokens; the stream is damaged");
     state->emitted += record->emitted;
     state->text->iterations++;
     return 0;
@@ -129,7 +130,7 @@ static int add_rows(struct recording *all, const struct decode_draft *record, st
         return err_set(err, ERR_INPUT, "the stream mixes chains and trees; record them separately");
     all->trees = record->parents != NULL;
     if (all->width && !record->experts)
-        return err_set(err, ERR_INPUT, "experts are not recorded at this position; the stream is damaged");
+        return err_set(err, ERR_INPUT, "the experts of a position are missing; the stream is damaged");
     if (grow_rows(all, row + n, err))
         return -1;
     all->rows += n;
@@ -160,7 +161,8 @@ static int add_position(struct state *state, const struct decode_draft *record, 
     struct recording *all = state->recording;
     size_t at = all->positions - state->text->position;
     if (record->pos < state->text->prompt_tokens || (size_t)(record->pos - state->text->prompt_tokens) != at)
-        return err_set(err, ERR_INPUT, "position %d, but the next position without drafts is %zu", record->pos,
+        return err_set(err, ERR_INPUT, "drafts of position %d are recorded, but the next position without drafts is %zu; the "
+                       "stream is damaged", record->pos,
                        at + (size_t)state->text->prompt_tokens);
     if (mem_grow(&all->position, &all->position_room, all->positions + 1, sizeof *all->position, err))
         return -1;
@@ -181,12 +183,13 @@ static int add_draft(struct state *state, const struct decode_draft *record, str
     else if (drafter)
         state->number += drafter == state->number && drafter < all->drafters;
     else if (all->drafters && !whole)
-        return err_set(err, ERR_INPUT, "drafts of %d drafters are recorded at this position, of %d; the stream is damaged",
+        return err_set(err, ERR_INPUT, "a position has drafts of %d drafters, but the stream has %d drafters; the stream is "
+                       "damaged",
                        state->number, all->drafters);
     else if (all->positions && !all->drafters)
         all->drafters = state->number;
     if ((drafter && state->number != drafter + 1) || drafter >= DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "drafts of drafter %d are out of order; the stream is damaged", drafter);
+        return err_set(err, ERR_INPUT, "the drafts of drafter %d are out of order; the stream is damaged", drafter);
     if (mem_grow(&all->draft, &all->draft_room, all->drafts + 1, sizeof *all->draft, err))
         return -1;
     if (!drafter) {
@@ -215,7 +218,7 @@ static int check_draft(const struct recording *all, const struct recorded_text *
         size_t row = draft->row + (size_t)(k && all->trees ? all->path[draft->row + (size_t)k - 1] : k);
         if (all->token[row] == text->token[at + k])
             continue;
-        return err_set(err, ERR_INPUT, "text %lld: position %d: accepted token %d is not what the text has",
+        return err_set(err, ERR_INPUT, "text %lld: position %d: accepted token %d differs from the text; the stream is damaged",
                        (long long)text->sequence, at, k);
     }
     return 0;
@@ -226,7 +229,8 @@ static int check_position(const struct recording *all, const struct recorded_tex
     const size_t number = text->position + (size_t)at, drafters = (size_t)all->drafters;
     const struct recorded_position *position = &all->position[number];
     if (position->left != text->tokens - 1 - at)
-        return err_set(err, ERR_INPUT, "text %lld: position %d: %d tokens are left, not %d", (long long)text->sequence, at,
+        return err_set(err, ERR_INPUT, "text %lld: position %d: %d tokens are left, but the record has %d; the stream is "
+                       "damaged", (long long)text->sequence, at,
                        text->tokens - 1 - at, position->left);
     for (size_t i = 0; i < drafters; i++)
         if (check_draft(all, text, at, position->left, &all->draft[number * drafters + i], err))
@@ -240,12 +244,14 @@ static int done(struct state *state, const struct decode_done *record, struct er
     struct recorded_text *text = state->text;
     int positions = record->n < 1 ? 0 : record->n - 1;
     if (all->positions - text->position != (size_t)positions || (record->n > 0 && state->emitted != record->n))
-        return err_set(err, ERR_INPUT, "text %lld: %d tokens, but drafts at %zu positions; record it with --record drafts",
+        return err_set(err, ERR_INPUT, "text %lld: has %d tokens, but drafts at only %zu positions; record it with --record "
+                       "drafts",
                        (long long)text->sequence, record->n, all->positions - text->position);
     if (all->positions && !all->drafters)
         all->drafters = state->number;
     if (all->drafts != all->positions * (size_t)all->drafters)
-        return err_set(err, ERR_INPUT, "text %lld: %zu drafts at %zu positions, with %d drafters", (long long)text->sequence,
+        return err_set(err, ERR_INPUT, "text %lld: has %zu drafts at %zu positions, which is impossible for %d drafters; the "
+                       "stream is damaged", (long long)text->sequence,
                        all->drafts, all->positions, all->drafters);
     text->tokens = record->n;
     text->token = mem_copy(record->tokens, (size_t)record->n * sizeof *record->tokens, err);
@@ -258,7 +264,8 @@ static int done(struct state *state, const struct decode_done *record, struct er
         struct recorded_position *position = &all->position[text->position + (size_t)state->at[i]];
         struct recorded_position merged = state->live[i];
         if (state->at[i] >= positions)
-            return err_set(err, ERR_INPUT, "text %lld: an iteration after its end", (long long)text->sequence);
+            return err_set(err, ERR_INPUT, "text %lld: an iteration follows its end; the stream is damaged",
+                           (long long)text->sequence);
         merged.n = position->n;
         merged.accepted = position->accepted;
         merged.left = position->left;
@@ -266,7 +273,8 @@ static int done(struct state *state, const struct decode_done *record, struct er
         merged.row = position->row;
         merged.expert_bytes = position->expert_bytes;
         if (merged.share && state->live_drafters != all->drafters)
-            return err_set(err, ERR_INPUT, "text %lld: iterations of %d drafters, drafts of %d", (long long)text->sequence,
+            return err_set(err, ERR_INPUT, "text %lld: has iterations of %d drafters, but drafts of %d; the stream is damaged",
+                           (long long)text->sequence,
                            state->live_drafters, all->drafters);
         *position = merged;
     }
@@ -318,7 +326,7 @@ int recording_read(struct recording **out, const char *path, struct err *err)
     if (more < 0)
         goto finished;
     if (!state.recording->positions) {
-        err_set(err, ERR_INPUT, "%s: contains no drafts; record it with moe-decode --record drafts", reader_name(in));
+        err_set(err, ERR_INPUT, "%s: contains no recorded drafts; make it with moe-decode --record drafts", reader_name(in));
         goto finished;
     }
     *out = state.recording;
@@ -339,12 +347,13 @@ int recording_read_chains(struct recording **out, const char *path, bool one, st
         return -1;
     if (one && read->drafters > 1) {
         recording_free(&read);
-        return err_set(err, ERR_INPUT, "%s: records several drafters; drafts of one are needed, so record with one --draft",
+        return err_set(err, ERR_INPUT, "%s: contains drafts of several drafters, but those of one are needed; record with one "
+                       "--draft",
                        path);
     }
     if (read->trees) {
         recording_free(&read);
-        return err_set(err, ERR_INPUT, "%s: records trees; drafts that are chains are needed, so record without --tree", path);
+        return err_set(err, ERR_INPUT, "%s: contains trees, but chains are needed; record without --tree", path);
     }
     *out = read;
     return 0;

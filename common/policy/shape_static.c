@@ -70,7 +70,8 @@ static int read_path(const json_t *item, int given, struct path *out, struct err
         const json_t *rank = json_array_get(item, at);
         json_int_t value = json_integer_value(rank);
         if (!json_is_integer(rank) || value < 0 || value >= SHAPE_SIBLINGS_MAX)
-            return err_set(err, ERR_INPUT, "path %d: a rank is a whole number from 0 to %d", given, SHAPE_SIBLINGS_MAX - 1);
+            return err_set(err, ERR_INPUT, "path %d: each rank must be a whole number from 0 to %d", given,
+                           SHAPE_SIBLINGS_MAX - 1);
         out->rank[at] = (uint8_t)value;
     }
     out->count = (int)count;
@@ -94,7 +95,7 @@ static int link_paths(struct static_tree *tree, const struct path *path, int cou
         int above = path[at].count > 1 ? find_path(path, at, &path[at], path[at].count - 1) : -1;
         int32_t *children = above < 0 ? &tree->root_children : &tree->children[above];
         if (path[at].count > 1 && above < 0)
-            return err_set(err, ERR_INPUT, "path %d: the path to its parent is missing; list it, too", path[at].given);
+            return err_set(err, ERR_INPUT, "path %d: the path of its parent node is missing; list it, too", path[at].given);
         tree->parent[at] = above;
         tree->rank[at] = path[at].rank[path[at].count - 1];
         if (tree->rank[at] < *children)
@@ -171,7 +172,8 @@ static int read_file(struct static_tree *tree, const char *file, struct err *err
 static int make_levels(struct static_tree *tree, int width, int depth, struct err *err)
 {
     if (width * depth > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes are %d; the maximum is %d; use a smaller width or depth",
+        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes make %d nodes, more than the maximum of %d; give a "
+                       "smaller width or depth",
                        depth, width, width * depth, SHAPE_NODES_MAX);
     struct path *path = mem_alloc((size_t)(width * depth), sizeof *path, err);
     for (int at = 0; path && at < width * depth; at++) {
@@ -192,7 +194,7 @@ static int static_tree_open(struct shape **out, struct spec *spec, struct err *e
         spec_int(spec, "depth", 0, 1, SHAPE_DEPTH_MAX, &depth, err))
         return -1;
     if (file ? width || depth : !width || !depth)
-        return err_set(err, ERR_INPUT, "static: no tree; write static:file=FILE or static:width=N,depth=N");
+        return err_set(err, ERR_INPUT, "static: no tree is given; write static:file=FILE or static:width=N,depth=N");
     if (!(tree = mem_alloc(1, sizeof *tree, err)))
         return -1;
     if (file ? read_file(tree, file, err) : make_levels(tree, width, depth, err)) {

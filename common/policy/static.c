@@ -17,9 +17,10 @@ static int static_open(struct policy **out, struct spec *spec, const struct poli
     if (spec_int(spec, "K", otherwise, 0, setup->max_length, &K, err))
         return -1;
     if (setup->draft_length == DRAFT_LENGTH_AUTO)
-        return err_set(err, ERR_INPUT, "static: a draft length of auto is for policies that choose; leave one of the two out");
+        return err_set(err, ERR_INPUT, "static: -K auto is for policies that choose the draft length; leave out one of the "
+                       "two");
     if (setup->draft_length >= 0 && K != setup->draft_length)
-        return err_set(err, ERR_INPUT, "static: K=%d, but -K %d; give one of them", K,
+        return err_set(err, ERR_INPUT, "static: K=%d contradicts -K %d; give one of the two", K,
                        setup->draft_length);
     struct static_policy *policy = mem_alloc(1, sizeof *policy, err);
     if (!policy)

@@ -26,8 +26,8 @@ static int parse_rows(struct table_policy *table, const char *text, int max, str
         long from = strtol(at, &colon, 10), length = *colon == ':' ? strtol(colon + 1, &end, 10) : -1;
         if (colon == at || *colon != ':' || end == colon + 1 || (*end && *end != '/') || from < 0 || length < 0 ||
             length > max || table->rows == ROWS_MAX || (table->rows && from <= table->from[table->rows - 1]))
-            return err_set(err, ERR_INPUT, "table: rows=%s: up to %d rows POSITION:LENGTH with slashes between, "
-                           "positions ascending, lengths of 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, max);
+            return err_set(err, ERR_INPUT, "table: rows=%s: expected up to %d rows POSITION:LENGTH, separated by slashes, "
+                           "with ascending positions and lengths from 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, max);
         table->from[table->rows] = from;
         table->length[table->rows++] = (int)length;
         at = end;
@@ -42,7 +42,7 @@ static int table_open(struct policy **out, struct spec *spec, const struct polic
     if (spec_text(spec, "rows", NULL, &rows, err))
         return -1;
     if (!rows)
-        return err_set(err, ERR_INPUT, "table: no rows; write table:rows=POSITION:LENGTH/POSITION:LENGTH/...");
+        return err_set(err, ERR_INPUT, "table: no rows are given; write table:rows=POSITION:LENGTH/POSITION:LENGTH/...");
     struct table_policy *table = mem_alloc(1, sizeof *table, err);
     if (!table)
         return -1;

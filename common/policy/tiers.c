@@ -32,8 +32,8 @@ static int parse_lengths(struct tiers *tiers, const char *text, int max, struct 
         long length = strtol(at, &end, 10);
         if (end == at || length < 0 || length > max || (*end && *end != '/') || tiers->count == TIERS_MAX ||
             (tiers->count && length <= tiers->length[tiers->count - 1]))
-            return err_set(err, ERR_INPUT, "tiers: lengths=%s: up to %d ascending lengths of 0 to %d with slashes between, as "
-                           "in 1/3/7", text, TIERS_MAX, max);
+            return err_set(err, ERR_INPUT, "tiers: lengths=%s: expected up to %d lengths from 0 to %d in ascending order, "
+                           "separated by slashes, as in 1/3/7", text, TIERS_MAX, max);
         tiers->length[tiers->count++] = (int)length;
         at = end + 1;
         if (!*end)

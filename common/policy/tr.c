@@ -85,7 +85,7 @@ static int tr_open(struct policy **out, struct spec *spec, const struct policy_s
     int limit = setup->max_length < NODES ? setup->max_length : NODES;
     int cap = setup->draft_length >= 0 ? setup->draft_length : 25;
     if (setup->shape->class != &shape_chain)
-        return err_set(err, ERR_INPUT, "tr: makes a tree of its own; leave --tree out");
+        return err_set(err, ERR_INPUT, "tr: builds its own trees; leave --tree out");
     struct tr *tr = mem_alloc(1, sizeof *tr, err);
     if (!tr)
         return -1;

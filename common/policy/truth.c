@@ -20,7 +20,7 @@ int truth_open(struct truth *out, struct spec *spec, const struct policy_setup *
     if (spec_choice(spec, "truth", 0, words, &which, err) || spec_text(spec, "file", NULL, &file, err))
         return -1;
     if (!which != !file)
-        return err_set(err, ERR_INPUT, "truth: no recording; write truth=both,file=STREAM");
+        return err_set(err, ERR_INPUT, "truth: no recording is given; write truth=both,file=STREAM");
     if (!which)
         return 0;
     out->acceptance = which & 1;
@@ -30,7 +30,8 @@ int truth_open(struct truth *out, struct spec *spec, const struct policy_setup *
         return err_at(err, "file");
     out->follow.all = out->recording;
     if (!out->experts || !setup->experts || !out->recording->expert)
-        return out->experts ? err_set(err, ERR_INPUT, "%s: no experts are recorded; truth=acceptance needs none", file) : 0;
+        return out->experts ? err_set(err, ERR_INPUT, "%s: contains no experts of drafts; use truth=acceptance, which needs "
+                                      "none", file) : 0;
     out->layers = (int)out->recording->width / setup->top_k;
     out->words = (out->layers * setup->experts + 63) / 64;
     out->bits = mem_alloc((size_t)room * (size_t)out->words, sizeof *out->bits, err);

@@ -58,7 +58,7 @@ static int get_estimator(struct estimator *out, const json_t *map, struct err *e
     if (corrections && !get_lists(&made, corrections, correction_number_of, ESTIMATOR_KINDS, CORRECTION_NUMBERS))
         return err_set(err, ERR_INPUT, "expected \"corrections\", %d lists of %d numbers", ESTIMATOR_KINDS, CORRECTION_NUMBERS);
     if (!estimator_is_sound(&made))
-        return err_set(err, ERR_INPUT, "its numbers are of no regression; remove the file");
+        return err_set(err, ERR_INPUT, "its numbers cannot come from a regression; the file is damaged, so remove it");
     *out = made;
     return 0;
 }
@@ -68,9 +68,10 @@ static int get_file(const json_t *map, const char *model, const struct calibrati
     const json_t *drafters = json_object_get(map, "drafters");
     const char *of = json_string_value(json_object_get(map, "model"));
     if (json_integer_value(json_object_get(map, "calibration")) != FILE_VERSION || !of || !json_is_object(drafters))
-        return err_set(err, ERR_INPUT, "this is not a calibration of version %d; --calibration writes them", FILE_VERSION);
+        return err_set(err, ERR_INPUT, "this is not a calibration file of version %d; name another file, and --calibration "
+                       "will write it", FILE_VERSION);
     if (*of && *model && strcmp(of, model))
-        return err_set(err, ERR_INPUT, "it is for other weights; use another file, or remove it");
+        return err_set(err, ERR_INPUT, "this calibration is for other weights; use another file, or remove this one");
     for (int i = 0; i < entries; i++) {
         const json_t *saved = json_object_get(drafters, entry[i].drafter);
         if (saved && get_estimator(entry[i].estimator, saved, err))

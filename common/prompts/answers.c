@@ -39,8 +39,8 @@ static int no_answer(const struct prompts *p, struct prompt *prompt, struct err 
 {
     if (p->options.unanswered)
         return make_mask(prompt, err);
-    return err_set(err, ERR_INPUT, "there is no answer to learn; add \"answer\", or let moe-profile features have the model "
-                   "answer (-n N) or count every token (--mask all)");
+    return err_set(err, ERR_INPUT, "the prompt has no answer; add \"answer\", or use moe-profile features with -n N (the "
+                   "model answers) or --mask all (every token counts as answer)");
 }
 
 /* Tokenises a raw text joined with its answer, and marks the answer. */
@@ -61,8 +61,8 @@ static int answered_raw(const struct prompts *p, struct prompt *prompt, const st
         goto done;
     }
     if (!begins_with(tokens, &asked)) {
-        err_set(err, ERR_INPUT, "the answer's beginning and the prompt's end make one token, so they cannot be told apart; let "
-                "white space be in front of the answer, not at the end of the prompt");
+        err_set(err, ERR_INPUT, "one token contains both the prompt's end and the answer's beginning; move the white space "
+                "from the end of the prompt to the beginning of the answer");
         goto done;
     }
     if (p->options.n_ends && !is_end(p, tokens->ids[tokens->n - 1])) {
@@ -88,7 +88,7 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
     struct tokens asked = {0}, answered = {0};
     int rc = -1;
     if (!json_array_size(before)) {
-        err_set(err, ERR_INPUT, "nothing comes before it to be answered");
+        err_set(err, ERR_INPUT, "no message before this answer could be answered; begin with a user's message");
         goto done;
     }
     if (prompts_render(p, before, true, &asked, NULL, err))
@@ -100,11 +100,11 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
     if (prompts_render(p, before, false, &answered, NULL, err))
         goto done;
     if (!begins_with(&answered, &asked) || answered.n == asked.n)
-        err_set(err, ERR_INPUT, "the template does not write this answer after the tokens that call for it, so where it "
-                "begins cannot be known; use another --chat-template, or \"prompt\" and \"answer\"");
+        err_set(err, ERR_INPUT, "the chat template does not write this answer directly after the tokens that request it, so "
+                "its beginning cannot be found; use another --chat-template, or \"prompt\" and \"answer\"");
     else if (!begins_with(&prompt->tokens, &answered))
-        err_set(err, ERR_INPUT, "the template renders this answer differently when more messages follow, so training would see "
-                "another text than decoding; make each answer a text of its own (--turns each)");
+        err_set(err, ERR_INPUT, "the chat template renders this answer differently if more messages follow, so training and "
+                "decoding would see different texts; make each answer a text of its own (--turns each)");
     else
         rc = 0;
     if (!rc)
@@ -246,7 +246,7 @@ static int answered_turns(const struct prompts *p, struct prompt *prompt, const 
 {
     const json_t *first = json_array_get(turns, 0);
     if (json_array_size(turns) != 1 || !json_is_string(first))
-        return err_set(err, ERR_INPUT, "\"turns\" has questions without answers; let the model answer them (-n N), or give "
+        return err_set(err, ERR_INPUT, "\"turns\" has questions without answers; add -n N, so that the model answers, or give "
                        "\"messages\" with answers");
     return answered_question(p, prompt, json_string_value(first), json_string_length(first), err);
 }
@@ -257,7 +257,7 @@ static int answered_tokens(const struct prompts *p, struct prompt *prompt, const
         return -1;
     int asked = prompt->tokens.n;
     if (!given->answer_tokens && prompt->answer)
-        return err_set(err, ERR_INPUT, "\"tokens\" is answered by \"answer_tokens\", not by text");
+        return err_set(err, ERR_INPUT, "an answer to \"tokens\" must be \"answer_tokens\", not text");
     if (!given->answer_tokens)
         return no_answer(p, prompt, err);
     if (prompts_ids(p, "answer_tokens", given->answer_tokens, &prompt->tokens, err) || make_mask(prompt, err))

@@ -205,7 +205,7 @@ static int refill(struct prompt_lines *lines, size_t *got, struct err *err)
 static int too_long(struct prompt_lines *lines, struct err *err)
 {
     lines->skipping = true;
-    return err_set(err, ERR_INPUT, "longer than %zu bytes; split the prompt", lines->limit);
+    return err_set(err, ERR_INPUT, "the line is longer than %zu bytes; split the prompt", lines->limit);
 }
 
 static int keep(struct prompt_lines *lines, const char *bytes, size_t count, struct err *err)
@@ -428,7 +428,7 @@ static int begin_item(struct prompt_lines *lines, struct err *err)
     if (peek_past_white_space(lines, &c, err))
         return -1;
     lines->number = lines->row + 1;
-    return c ? refuse(lines, "something comes after the list; a file is one list, or an object a line", err) : 0;
+    return c ? refuse(lines, "there is text after the list; a file must be one list, or have one object per line", err) : 0;
 }
 
 static int next_item(struct prompt_lines *lines, struct err *err)

@@ -92,7 +92,7 @@ static json_t *join_parts(const json_t *parts, struct err *err)
         const json_t *text = json_is_string(part) ? part : json_object_get(part, "text");
         const char *type = json_string_value(json_object_get(part, "type"));
         if (!json_is_string(text) || (type && !strstr(type, "text"))) {
-            err_set(err, ERR_INPUT, "part %zu%s%.40s%s is not text, and only text can be read", i, type ? " (" : "",
+            err_set(err, ERR_INPUT, "part %zu%s%.40s%s is not text; only parts of text are supported", i, type ? " (" : "",
                     type ? type : "", type ? ")" : "");
             goto done;
         }
@@ -117,7 +117,8 @@ static json_t *content_of(const json_t *message, bool shared, struct err *err)
         return json_incref(content);
     if (!content && (json_object_get(message, "tool_calls") || json_object_get(message, "function_call")))
         return json_null();
-    err_set(err, ERR_INPUT, content ? "\"%s\" must be a text, or a list of parts" : "has no \"%s\"", key);
+    err_set(err, ERR_INPUT, content ? "\"%s\" must be a text, or a list of parts" : "\"%s\" is missing; "
+            "add it", key);
     return NULL;
 }
 
@@ -199,7 +200,7 @@ int prompts_put_last_answers_aside(json_t *messages, struct prompt *prompt, stru
         count--;
     const json_t *answer = json_object_get(json_array_get(messages, count), "content");
     if (!count)
-        return err_set(err, ERR_INPUT, "no question: all messages are the assistant's");
+        return err_set(err, ERR_INPUT, "there is no question, because all messages are the assistant's; add a user's message");
     if (!prompt->answer && json_is_string(answer) && strlen(json_string_value(answer)) == json_string_length(answer) &&
         !(prompt->answer = mem_string(json_string_value(answer), err)))
         return -1;

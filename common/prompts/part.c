@@ -19,8 +19,8 @@ int prompts_find_part(struct prompts *p, struct err *err)
     struct err fault = {0};
     int rc;
     if (!prompts_rewind(p, true))
-        return err_set(err, ERR_INPUT, "--shard: standard input and pipes cannot be counted before they are read; give prompts "
-                       "as files");
+        return err_set(err, ERR_INPUT, "--shard: prompts of standard input and pipes cannot be counted in advance; give "
+                       "prompts as files");
     while (is_prompt(rc = prompt_lines_next(p->lines, &p->line, &fault), &fault)) {
         err_clear(&fault);
         count++;

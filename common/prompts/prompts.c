@@ -60,7 +60,8 @@ static int refuse_words(const struct prompts_options *options, const char *const
     for (size_t i = 0; i < n_files; i++)
         if (text_printf(&words, err, "%s%s", files[i], i + 1 < n_files ? " " : ""))
             goto done;
-    err_set(err, ERR_INPUT, "%s: no such file; a text as prompt needs -p and quotes: -p \"%.200s\"", files[0], words.data);
+    err_set(err, ERR_INPUT, "%s: no such file; if this is the prompt's text, give it with -p and quotes: -p \"%.200s\"",
+            files[0], words.data);
 done:
     text_free(&words);
     return rc;
@@ -130,7 +131,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
         if (parse_arg(p->args, options->template_args[i], err))
             goto done;
     if (options->n_texts && !n_files && (options->field || options->whole)) {
-        err_set(err, ERR_INPUT, "--%s: is for prompts in files, of which there are none beside --prompt; leave it out",
+        err_set(err, ERR_INPUT, "--%s: applies to prompts in files, but only --prompt is given; leave it out",
                 options->field ? "field" : "whole");
         goto done;
     }
@@ -194,7 +195,7 @@ int prompts_need_tokenizer(const struct prompts *p, struct err *err)
 {
     if (p->tokenizer)
         return 0;
-    return err_set(err, ERR_INPUT, "the model has no tokenizer; give \"tokens\", not text");
+    return err_set(err, ERR_INPUT, "the model has no tokenizer, so prompts must be \"tokens\", not text");
 }
 
 int prompts_need_chat(const struct prompts *p, struct err *err)
@@ -203,15 +204,15 @@ int prompts_need_chat(const struct prompts *p, struct err *err)
         return -1;
     if (p->options.chat_template)
         return 0;
-    return err_set(err, ERR_INPUT, "the model has no chat template; name a file that has one with --chat-template, or give the "
-                   "text as \"prompt\"");
+    return err_set(err, ERR_INPUT, "the model has no chat template; name a file with one with --chat-template, or give the "
+                   "prompt as text in \"prompt\"");
 }
 
 static int use_raw(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
     if (p->options.system)
-        return err_set(err, ERR_INPUT, "--system: a raw text has no messages; add --chat");
+        return err_set(err, ERR_INPUT, "--system: this prompt is raw text, not a chat; add --chat");
     if (prompts_need_tokenizer(p, err) || tokenizer_encode(p->tokenizer, text, bytes, flags, &prompt->tokens, err))
         return -1;
     return prompts_set_text(prompt, text, bytes, err);
@@ -286,7 +287,8 @@ static int use_questions(const struct prompts *p, struct prompt *prompt, json_t 
     if (prompts_take_question(prompt->messages, messages, 0, &next, err))
         return -1;
     if (!next)
-        return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing comes before it to be answered");
+        return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's, but no message before it could be "
+                       "answered; begin with a user's message");
     for (size_t i = next + 1; i < count; i++)           /* each question after an answer is a further turn */
         prompt->turns += !prompts_is_answer(json_array_get(messages, i)) &&
                          prompts_is_answer(json_array_get(messages, i - 1));
@@ -369,7 +371,7 @@ static int get_policy(const struct prompts *p, const json_t *object, char **out,
         return 0;
     const char *text = json_string_value(value);
     if (!text || !*text || strlen(text) != json_string_length(value))
-        return err_set(err, ERR_INPUT, "\"policy\" must be a text, as of --policy");
+        return err_set(err, ERR_INPUT, "\"policy\" must be a text such as the value of --policy");
     return (*out = mem_string(text, err)) ? 0 : -1;
 }
 
@@ -446,8 +448,9 @@ static int find_form(const struct prompts *p, const struct prompt *prompt, json_
         given += (form.turns != NULL) + (form.tokens != NULL);
     }
     if (given != 1)
-        return err_set(err, ERR_INPUT, "%s of \"%.60s\", \"messages\", \"conversations\", \"turns\" and \"tokens\" is "
-                       "expected%s", given ? "only one" : "one", field, given ? "" : "; --field names another text field");
+        return err_set(err, ERR_INPUT, "expected %s of the keys \"%.60s\", \"messages\", \"conversations\", \"turns\" and "
+                       "\"tokens\"%s",
+                       given ? "only one" : "one", field, given ? "" : "; if the text has another key, name it with --field");
     if (p->options.field && !form.text)
         note_field(p, prompt, form.messages ? form.key : form.turns ? "turns" : "tokens");
     if (json_is_object(json_array_get(form.text, 0))) {        /* data sets that call a chat a prompt */

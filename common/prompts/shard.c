@@ -23,7 +23,7 @@ int shard_parse(struct shard *out, const char *text, struct err *err)
         at += slash;
         shard.parts = slash ? read_number(&at) : 0;
         if (*at || shard.part < 1 || shard.part > shard.parts || shard.parts > PARTS_MAX)
-            return err_set(err, ERR_INPUT, "--shard: '%.60s' names no part; give I/N, with I from 1 to N, as in 1/4", text);
+            return err_set(err, ERR_INPUT, "--shard: '%.60s' is not a part; give I/N with I from 1 to N, as in 1/4", text);
     }
     *out = shard;
     return 0;

@@ -58,7 +58,7 @@ static int fault(struct unpack *unpack, struct err *err)
     }
     if (archive_errno(unpack->archive) == ENOMEM)
         return err_memory(err);
-    return err_set(err, ERR_INPUT, "cannot be unpacked: %s", text ? text : "it is damaged or truncated");
+    return err_set(err, ERR_INPUT, "the file cannot be unpacked: %s", text ? text : "it is damaged or truncated");
 }
 
 int unpack_open(struct unpack **out, const void *first, size_t count, unpack_source *source, void *context, struct err *err)

@@ -176,7 +176,7 @@ int guard_start(int rank, int size, bool ends_launcher, struct err *err)
     const int64_t process = getpid(), launcher = getppid();
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
-        return err_set(err, ERR_IO, "a socket to the guard of process %d: %s", rank, strerror(errno));
+        return err_set(err, ERR_IO, "the socket to the guard of process %d cannot be opened: %s", rank, strerror(errno));
     if ((guard = fork()) == 0) {
         close(ends[1]);
         watch(ends[0], rank, size, process, launcher, ends_launcher);
@@ -184,7 +184,7 @@ int guard_start(int rank, int size, bool ends_launcher, struct err *err)
     close(ends[0]);
     if (guard < 0) {
         close(ends[1]);
-        return err_set(err, ERR_IO, "the guard of process %d: %s", rank, strerror(errno));
+        return err_set(err, ERR_IO, "the guard of process %d cannot be reached: %s", rank, strerror(errno));
     }
     to_guard = ends[1];
     atexit(end_guard);

@@ -56,7 +56,7 @@ static int check_alive(struct ranks *r, struct err *err)
         /* This process ends now. It waits so that others do not take it for the one that died first, and so that the process
          * that prints the error has done so. */
         nanosleep(&(struct timespec){.tv_nsec = r->prints_error ? 300000000 : 900000000}, NULL);
-        return err_set(err, ERR_IO, "process %d of %d (%s, pid %" PRId64 ") has died", i, r->size, r->members[i].host,
+        return err_set(err, ERR_IO, "process %d of %d (%s, pid %" PRId64 ") ended unexpectedly", i, r->size, r->members[i].host,
                        r->members[i].id);
     }
     return 0;
@@ -69,7 +69,7 @@ static int failed(struct ranks *r, int error, struct err *err)
     char text[512];
     snprintf(text, sizeof text, "%s", r->plugin->error_text(error));
     r->over = r->died = r->prints_error = true;
-    return err_set(err, ERR_IO, "process %d of %d: a message failed: %s", r->rank, r->size, text);
+    return err_set(err, ERR_IO, "process %d of %d: communication failed: %s", r->rank, r->size, text);
 }
 
 /* Expected length of a wait. SHORT: data are on their way; LONG: another process is still computing. */
@@ -187,7 +187,7 @@ static int exchange_status(struct ranks *r, const struct err *own, uint64_t fing
     if (!r->plugin)
         return 0;
     if (r->over)
-        return err_set(err, ERR_REPORTED, "the other processes have ended");
+        return err_set(err, ERR_REPORTED, "the other processes ended");
     if (own)
         memcpy(word.text, own->text, sizeof word.text);
     if (r->rank == 0 ? collect_status(r, &word, err) : send_word(r, 0, &word, err) || receive_word(r, 0, &word, err))
@@ -282,10 +282,10 @@ int ranks_over(struct ranks **out, const struct ranks_plugin *plugin, void *cont
         return -1;
     }
     if (r->size > RANKS_MAX)
-        err_set(err, ERR_INPUT, "%d processes: %d are possible", r->size, RANKS_MAX);
+        err_set(err, ERR_INPUT, "the job has %d processes, more than the maximum of %d; start fewer", r->size, RANKS_MAX);
     else if (expected && expected != r->size)
-        err_set(err, ERR_INPUT, "the job has %d processes, but the plug-in finds %d: it was built for another MPI than the one "
-                "that started them", expected, r->size);
+        err_set(err, ERR_INPUT, "the job has %d processes, but the plug-in finds %d, because it was built for another MPI; "
+                "build it with the MPI whose mpirun starts the job", expected, r->size);
     else if (!exchange_members(r, err)) {
         *out = r;
         return 0;
@@ -298,13 +298,13 @@ int ranks_open(struct ranks **out, const char *name, int expected, struct err *e
 {
     char file[64];
     snprintf(file, sizeof file, "moe-ranks-%s.so", name);
-    void *library = plugin_load(file, "build where mpicc is; make deps-mpi installs it", err);
+    void *library = plugin_load(file, "build it on a machine with mpicc, which make deps-mpi installs", err);
     if (!library)
         return -1;
     const struct ranks_plugin *(*find)(void) = NULL;
     *(void **)&find = dlsym(library, RANKS_PLUGIN_SYMBOL);
     if (!find || find()->version != RANKS_PLUGIN_VERSION)
-        return err_set(err, ERR_INPUT, "%s is of another version; build it again", file);
+        return err_set(err, ERR_INPUT, "%s has another version than this command; build it again", file);
     return ranks_over(out, find(), NULL, expected, err);
 }
 

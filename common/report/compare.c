@@ -208,7 +208,8 @@ int comparison_make(struct comparison *out, const struct measurements *all, doub
     size_t holds = 0;
     int rc = -1;
     if (all->stream_count != 2)
-        return err_set(err, ERR_INPUT, "%zu streams; give two, the earlier measurement and the later one",
+        return err_set(err, ERR_INPUT, "%zu streams are given, but two are compared; give the earlier measurement and the "
+                       "later one",
                        all->stream_count);
     if (pair_settings(&made, all, err) || pairs_open(&pairs, all->prompts, err) || pairs_open(&beside, all->prompts, err))
         goto done;
@@ -340,16 +341,19 @@ static int refuse_noise(const struct measurements *all, const struct comparison 
     for (size_t i = 0; i < comparison->count; i++) {
         const struct compare_row *row = &comparison->rows[i];
         if (row->verdict == COMPARE_UNCLEAR && row->reference < 0 && memory)
-            return err_set(err, ERR_NO_ANSWER, "memory bandwidth is %.2f times the earlier one, so the machine may explain the "
-                           "difference of '%s'; moe-bench ab alternates two builds", comparison->memory,
+            return err_set(err, ERR_NO_ANSWER, "the memory bandwidth is %.2f times that of the earlier stream, so the machine "
+                           "may explain why '%s' differs; compare two builds with moe-bench ab, which alternates them",
+                           comparison->memory,
                            all->settings[row->base].name);
         if (row->verdict == COMPARE_UNCLEAR && row->reference < 0 && row->ratio.ratio < 1 - comparison->limit)
-            return err_set(err, ERR_NO_ANSWER, "'%s' runs at %.3f of the speed before, which may be the machine's doing as "
-                           "well as the program's; moe-bench ab compares two builds by turns", all->settings[row->base].name,
+            return err_set(err, ERR_NO_ANSWER, "'%s' runs at %.3f times the earlier speed, but either the machine or the "
+                           "program may be the cause; compare two builds with moe-bench ab, which alternates them",
+                           all->settings[row->base].name,
                            row->ratio.ratio);
     }
-    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; use more prompts or "
-                   "repetitions, or moe-bench ab, which compares two builds by turns", 100 * comparison->limit);
+    return err_set(err, ERR_NO_ANSWER, "the measurements are too noisy to decide whether the speed is the same within %.4g "
+                   "%%; use more prompts or repetitions, or moe-bench ab, which alternates two builds",
+                   100 * comparison->limit);
 }
 
 /* Reports why no verdict is possible although enough prompts were measured. */
@@ -360,13 +364,13 @@ static int refuse_to_judge(const struct measurements *all, const struct comparis
         holds += comparison->rows[i].verdict == COMPARE_HOLDS;
     if (holds == comparison->count) {
         const struct measured_setting *alone = &all->settings[comparison->first_alone];
-        return err_set(err, ERR_NO_ANSWER, "%d setting%s without a partner, the first is '%s' of the stream measured %s; what "
-                       "both have holds", comparison->alone, comparison->alone == 1 ? " is" : "s are", alone->name,
-                       alone->stream ? "now" : "before");
+        return err_set(err, ERR_NO_ANSWER, "%d setting%s only in one stream, the first is '%s' of the %s stream; the common "
+                       "settings are not slower", comparison->alone, comparison->alone == 1 ? " is" : "s are", alone->name,
+                       alone->stream ? "later" : "earlier");
     }
     if (comparison->other_machine)
-        return err_set(err, ERR_NO_ANSWER, "the machines differ, so a difference in speed may be theirs; measure both on one "
-                       "machine");
+        return err_set(err, ERR_NO_ANSWER, "the streams were measured on different machines, so their speeds cannot be "
+                       "compared; measure both on one machine");
     return refuse_noise(all, comparison, err);
 }
 
@@ -376,17 +380,20 @@ int comparison_answer(const struct measurements *all, const struct comparison *c
     if (comparison->verdict == COMPARE_HOLDS)
         return 0;
     if (!comparison->count)
-        return err_set(err, ERR_NO_ANSWER, "the streams have no setting in common, so nothing can be judged");
+        return err_set(err, ERR_NO_ANSWER, "the streams have no setting in common, so their speeds cannot be compared; "
+                       "measure the same settings");
     for (size_t i = 0; i < comparison->count; i++) {
         const struct compare_row *row = &comparison->rows[i];
         max = row->prompts > max ? row->prompts : max;
         if (comparison->verdict == COMPARE_SLOWER && row->verdict == COMPARE_SLOWER)
-            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f of the speed before beside '%s', at most %.3f",
+            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: relative to '%s' it runs at %.3f times the earlier "
+                           "speed, at most %.3f",
                            all->settings[row->base].name, row->beside.ratio, all->settings[row->reference].name,
                            row->beside_high_together);
     }
     if (max < COMPARE_PROMPTS)
-        return err_set(err, ERR_NO_ANSWER, "settings have at most %zu prompts in common; it takes %d to judge", max,
+        return err_set(err, ERR_NO_ANSWER, "the settings have at most %zu prompts in common, but a verdict needs %d; measure "
+                       "more prompts", max,
                        COMPARE_PROMPTS);
     return refuse_to_judge(all, comparison, err);
 }

@@ -126,7 +126,7 @@ int figure_make(struct figure *out, const struct figure_setup *setup, const stru
         rows += made.table[t].count;
     }
     if (!rc && !rows)
-        rc = err_set(err, ERR_INPUT, "the streams lack the data of figure '%s'; moe-bench(1) lists its requirements",
+        rc = err_set(err, ERR_INPUT, "the streams lack the data for figure '%s'; moe-bench(1) lists what each figure needs",
                      figure_words[setup->kind]);
     if (rc)
         figure_free(&made);

@@ -121,7 +121,7 @@ static int add_rows(struct interleaved *of, const struct measurements *all, stru
         if (paired && setting->stream == BEFORE && add_row(of, setting->name, err))
             return -1;
     }
-    return of->count ? 0 : err_set(err, ERR_INPUT, "the two have no setting in common");
+    return of->count ? 0 : err_set(err, ERR_INPUT, "the two builds have no setting in common; give both the same suite");
 }
 
 static void forget_block(struct text_times *text)
@@ -178,14 +178,14 @@ static int add_samples(struct interleaved *of, struct row *row, const struct mea
     const int setting[] = { find_setting(all, BEFORE, row->name), find_setting(all, NOW, row->name) };
     struct round *round = &row->rounds[of->rounds];
     if (setting[BEFORE] < 0 || setting[NOW] < 0)
-        return err_set(err, ERR_INPUT, "setting '%s' is missing from this round", row->name);
+        return err_set(err, ERR_INPUT, "setting '%s' is missing from this round, although earlier rounds have it", row->name);
     for (size_t i = 0; i < all->sample_count; i++)
         for (int side = BEFORE; side <= NOW; side++)
             if (all->samples[i].setting == setting[side] && add_sample(row, round, side, all, &all->samples[i], err))
                 return -1;
     if (!(round->seconds[BEFORE] > 0) || !(round->seconds[NOW] > 0))
-        return err_set(err, ERR_INPUT, "setting '%s': answers of one token have no iterations to measure; let \"max-tokens\" "
-                       "be 2 at least", row->name);
+        return err_set(err, ERR_INPUT, "setting '%s': its answers have only one token, so there is no iteration to measure; "
+                       "set \"max-tokens\" to at least 2", row->name);
     summary_outputs(all, setting[NOW], setting[BEFORE], &row->compared, &row->identical);
     return 0;
 }
@@ -258,7 +258,7 @@ int interleaved_add(struct interleaved *of, const struct measurements *all, bool
     if (!of->rounds && add_rows(of, all, err))
         return -1;
     if (all->prompts != of->prompts)
-        return err_set(err, ERR_INPUT, "%d prompts, and %d in the rounds before", all->prompts, of->prompts);
+        return err_set(err, ERR_INPUT, "this round has %d prompts, but earlier rounds had %d", all->prompts, of->prompts);
     for (size_t i = 0; i < of->count; i++)
         if (add_samples(of, &of->rows[i], all, err))
             return -1;
@@ -322,15 +322,17 @@ static int refuse(const struct interleaved *of, struct err *err)
         }
     }
     if (!slowest)
-        return err_set(err, ERR_NO_ANSWER, "%d setting%s only one of the two builds; what both have holds", of->alone,
+        return err_set(err, ERR_NO_ANSWER, "%d setting%s only one of the two builds; the common settings are not slower",
+                       of->alone,
                        of->alone == 1 ? " is in" : "s are in");
     if (!needed)
-        return err_set(err, ERR_NO_ANSWER, "undecided after %d rounds: '%s' runs at %.3f of the speed before, and more than %d "
-                       "rounds would be needed to tell that from %.4g; set another --limit, or use longer answers or a "
+        return err_set(err, ERR_NO_ANSWER, "undecided after %d rounds: '%s' runs at %.3f times the earlier speed, and more "
+                       "than %d rounds are needed to distinguish that from %.4g; give another --limit, longer answers or a "
                        "quieter machine", of->rounds, slowest->name, exp(slowest->ratio.middle), INTERLEAVED_ROUNDS_MAX,
                        1 - of->limit);
-    return err_set(err, ERR_NO_ANSWER, "undecided after %d rounds: '%s' runs at %.3f of the speed before; about %d more rounds "
-                   "decide within %.4g %%: --rounds %d", of->rounds, slowest->name, exp(slowest->ratio.middle),
+    return err_set(err, ERR_NO_ANSWER, "undecided after %d rounds: '%s' runs at %.3f times the earlier speed; about %d more "
+                   "rounds are needed for a verdict within %.4g %%: give --rounds %d", of->rounds, slowest->name,
+                   exp(slowest->ratio.middle),
                    needed - of->rounds, 100 * of->limit, needed);
 }
 
@@ -342,7 +344,8 @@ int interleaved_answer(const struct interleaved *of, struct err *err)
         const struct row *row = &of->rows[i];
         bool blocks = row->ratio.high < floor_of(of);
         if (row->verdict == SLOWER)
-            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f of the speed before%s, at most %.3f", row->name,
+            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f times the earlier speed%s, at most %.3f",
+                           row->name,
                            exp(blocks ? row->ratio.middle : row->measured.middle), blocks ? "" : " as measured",
                            exp(blocks ? row->ratio.high : row->measured.high));
     }

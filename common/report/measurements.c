@@ -61,7 +61,7 @@ static int add_setting(struct intake *intake, const char *name, const char *mode
 {
     struct measurements *all = intake->all;
     if (all->setting_count == BENCH_SETTINGS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d settings; give fewer streams", BENCH_SETTINGS_MAX);
+        return err_set(err, ERR_INPUT, "the streams have more than %d settings; give fewer streams", BENCH_SETTINGS_MAX);
     if (!*label || mem_grow(&all->settings, &all->setting_room, all->setting_count + 1, sizeof *all->settings, err))
         return -1;
     struct measured_setting *setting = &all->settings[all->setting_count];
@@ -112,7 +112,7 @@ done:
 static int take_setting(struct intake *intake, const struct bench_setting *record, struct err *err)
 {
     if ((size_t)record->setting != intake->all->setting_count - intake->first_setting)
-        return err_set(err, ERR_INPUT, "setting %d comes out of turn; the stream is damaged", record->setting);
+        return err_set(err, ERR_INPUT, "setting %d is out of order; the stream is damaged", record->setting);
     char *label = copy_or_empty(record->label, err);
     json_t *options = json_loads(record->options ? record->options : "", 0, NULL);
     int rc = add_setting(intake, record->name, record->model, record->options, &label, record, err) ||
@@ -149,7 +149,7 @@ static struct measured_sample *find_sample(struct intake *intake, int64_t sequen
     for (size_t i = all->sample_count; i > intake->first_sample && look < LOOK_BACK; i--, look++)
         if (all->samples[i - 1].sequence == sequence)
             return &all->samples[i - 1];
-    err_set(err, ERR_INPUT, "sequence %lld was not announced by a sample record (or too long ago); the stream is damaged",
+    err_set(err, ERR_INPUT, "sequence %lld has no sample record, or one too far back; the stream is damaged",
             (long long)sequence);
     return NULL;
 }
@@ -158,7 +158,7 @@ static int add_sample(struct intake *intake, int64_t sequence, int setting, int 
 {
     struct measurements *all = intake->all;
     if (setting < 0 || (size_t)setting >= all->setting_count - intake->first_setting)
-        return err_set(err, ERR_INPUT, "setting %d was not announced; the stream is damaged", setting);
+        return err_set(err, ERR_INPUT, "setting %d has no setting record; the stream is damaged", setting);
     if (mem_grow(&all->samples, &all->sample_room, all->sample_count + 1, sizeof *all->samples, err))
         return -1;
     all->samples[all->sample_count++] = (struct measured_sample){
@@ -175,7 +175,7 @@ static int task_index(struct measurements *all, const char *task, int *out, stru
             return 0;
         }
     if (all->task_count == TASKS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d different tasks; report on fewer streams", TASKS_MAX);
+        return err_set(err, ERR_INPUT, "the streams have more than %d tasks; give fewer streams", TASKS_MAX);
     if (mem_grow(&all->tasks, &all->task_room, all->task_count + 1, sizeof *all->tasks, err))
         return -1;
     if (!(all->tasks[all->task_count] = mem_string(task, err)))
@@ -391,7 +391,8 @@ static int name_forecasts(struct measured_setting *setting, const struct decode_
         if (i == setting->forecast_count && !(setting->forecasts[setting->forecast_count++] = mem_copy(at, length, err)))
             return -1;
         if (!length || strlen(setting->forecasts[i]) != length || strncmp(setting->forecasts[i], at, length))
-            return err_set(err, ERR_INPUT, "%d sources of forecasts are named '%s'; the stream is damaged", record->forecasts,
+            return err_set(err, ERR_INPUT, "an iteration has %d sources of forecasts, but their names are '%s'; the stream is "
+                           "damaged", record->forecasts,
                            record->forecast_sources);
     }
     return 0;
@@ -405,7 +406,8 @@ static int take_forecasts(struct measurements *all, const struct decode_iter *re
         !record->forecast_right)
         return 0;
     if (all->settings[setting].forecast_count && all->settings[setting].forecast_count != record->forecasts)
-        return err_set(err, ERR_INPUT, "%d sources of forecasts after %d; the stream is damaged", record->forecasts,
+        return err_set(err, ERR_INPUT, "an iteration has %d sources of forecasts, but an earlier one %d; the stream is "
+                       "damaged", record->forecasts,
                        all->settings[setting].forecast_count);
     const size_t count = (size_t)record->forecasts * (size_t)layers;
     if (name_forecasts(&all->settings[setting], record, err) ||
@@ -475,7 +477,7 @@ static int take_grade(struct intake *intake, const struct bench_grade *record, s
             sample->rule = i;
     if (grade_scores(record->rule)) {
         if (!(record->score >= 0 && record->score <= 1))
-            return err_set(err, ERR_INPUT, "a grade by %s without a score from 0 to 1; the stream is damaged", record->rule);
+            return err_set(err, ERR_INPUT, "a grade by rule %s has no score from 0 to 1; the stream is damaged", record->rule);
         sample->score = record->score;
         return 0;
     }
@@ -523,7 +525,7 @@ static int check_references(const struct intake *intake, struct err *err)
     for (size_t i = intake->first_setting; i < all->setting_count; i++) {
         struct measured_setting *setting = &all->settings[i];
         if (setting->reference >= 0 && (size_t)setting->reference >= all->setting_count)
-            return err_set(err, ERR_INPUT, "setting '%s' refers to a missing setting; the stream is damaged",
+            return err_set(err, ERR_INPUT, "setting '%s' refers to a setting that does not exist; the stream is damaged",
                            setting->name);
         if (!intake->bench)
             setting->reference = 0;
@@ -537,7 +539,7 @@ int measurements_read(struct measurements *all, struct reader *in, struct err *e
     const struct record *record;
     int more;
     if (kind != STREAM_BENCH && kind != STREAM_DECODE) {
-        err_set(err, ERR_INPUT, "contains a %s stream; a report is made of bench and decode streams, or of train streams",
+        err_set(err, ERR_INPUT, "is a %s stream; a report can be made from bench and decode streams, or from train streams",
                 reader_header(in)->kind_name);
         return err_at(err, "%s", reader_name(in));
     }
@@ -653,7 +655,7 @@ int measurements_arrange(struct measurements *all, struct err *err)
         all->settings[0].reference = -1;
     drop_unfinished(all);
     if (!all->sample_count)
-        return err_set(err, ERR_INPUT, "there is no finished sample to report on");
+        return err_set(err, ERR_INPUT, "the streams contain no finished sample; let the run finish at least one");
     if (number_occurrences(all, err))
         return -1;
     qsort(all->samples, all->sample_count, sizeof *all->samples, order_by_prompt);

@@ -53,7 +53,7 @@ static int put_field(const struct record_report *report, const struct record_kin
     case FIELD_VALUES:
         break;
     }
-    return err_set(err, ERR_INPUT, "key '%s' cannot be shown here", field->key);
+    return err_set(err, ERR_INPUT, "key '%s' has a type that cannot be shown", field->key);
 }
 
 int record_report_put(void *context, const struct record_kind *kind, const void *body, struct err *err)

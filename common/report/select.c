@@ -44,7 +44,7 @@ static int check_patterns(const struct summary *summary, const struct measuremen
             rc = known ? 0 : text_printf(&names, err, "%s%s", names.length ? "; " : "", name);
         }
         if (!rc && !found)
-            rc = err_set(err, ERR_INPUT, "--%s %s: no match; choose from: %s", option, patterns[p],
+            rc = err_set(err, ERR_INPUT, "--%s %s: matches nothing in the streams; choose from: %s", option, patterns[p],
                          names.length ? names.data : "none");
         text_free(&names);
         if (rc)
@@ -112,7 +112,7 @@ int summary_select(struct summary *summary, const struct measurements *all, cons
     }
     summary->count = kept;
     if (!kept)
-        return err_set(err, ERR_INPUT, "--task and --setting: no row fits both");
+        return err_set(err, ERR_INPUT, "--task and --setting: no row matches both; leave one of the two out");
     if (column)
         sort_rows(summary, column, *sort == '-' ? -1 : 1);
     return 0;

@@ -122,7 +122,7 @@ int stats_ratio_beside(const struct stats_pair *pairs, const struct stats_pair *
                        struct stats_ratio *out, struct err *err)
 {
     if (count > UINT32_MAX)
-        return err_set(err, ERR_INPUT, "more prompts than can be resampled");
+        return err_set(err, ERR_INPUT, "there are too many prompts to resample; report on fewer streams");
     struct stats_pair sum = {0}, sum_beside = {0};
     for (size_t i = 0; i < count; i++) {
         add(&sum, &pairs[i]);

@@ -15,7 +15,7 @@ static int find_part(struct training *run, const char *name, struct err *err)
         if (!strcmp(run->part_name[i], name))
             return i;
     if (run->parts == TRAINING_PARTS)
-        return err_set(err, ERR_INPUT, "its losses have more than %d parts", TRAINING_PARTS);
+        return err_set(err, ERR_INPUT, "its losses have more than %d parts; the stream is damaged", TRAINING_PARTS);
     memcpy(run->part_name[run->parts], name, strlen(name) + 1);
     for (size_t i = 0; i < run->step_count; i++)
         run->steps[i].part[run->parts] = NAN;
@@ -25,7 +25,8 @@ static int find_part(struct training *run, const char *name, struct err *err)
 static int take_step(struct training *run, const struct train_step *record, struct err *err)
 {
     if (run->step_count && record->step <= run->steps[run->step_count - 1].step)
-        return err_set(err, ERR_INPUT, "step %d follows step %d", record->step, run->steps[run->step_count - 1].step);
+        return err_set(err, ERR_INPUT, "step %d follows step %d; the stream is damaged", record->step,
+                       run->steps[run->step_count - 1].step);
     if (mem_grow(&run->steps, &run->step_room, run->step_count + 1, sizeof *run->steps, err))
         return -1;
     struct training_step *step = &run->steps[run->step_count];
@@ -66,7 +67,8 @@ static int take(struct training *run, const struct record *record, struct err *e
     const struct train_run *about = record->body;
     if (record->kind == &train_run_kind) {
         if (run->arch)
-            return err_set(err, ERR_INPUT, "a second run begins; a stream must contain one run");
+            return err_set(err, ERR_INPUT, "a second training begins, but a train stream must contain one only; the stream is "
+                           "damaged");
         run->parameters = (double)about->parameters;
         run->planned = about->steps;
         return (run->arch = mem_string(about->arch, err)) ? 0 : -1;
@@ -74,7 +76,7 @@ static int take(struct training *run, const struct record *record, struct err *e
     if (!record->kind)
         return 0;
     if (!run->arch)
-        return err_set(err, ERR_INPUT, "no run has begun; the stream is damaged");
+        return err_set(err, ERR_INPUT, "a record precedes the begin record; the stream is damaged");
     return record->kind == &train_step_kind ? take_step(run, record->body, err) : take_eval(run, record->body, err);
 }
 
@@ -96,7 +98,7 @@ int trainings_read(struct trainings *all, struct reader *in, struct err *err)
     if (more < 0)
         return -1;
     if (!run->step_count && !run->eval_count)
-        return err_set(err, ERR_INPUT, "%s: has no training step to report", reader_name(in));
+        return err_set(err, ERR_INPUT, "%s: contains no training step; let the training finish at least one", reader_name(in));
     return 0;
 }
 

@@ -59,7 +59,7 @@ int analysis_read(struct analysis **out, const struct analysis_class *class, con
                                              .end = class->end ? end_text : NULL,
                                              .iteration = class->iteration ? add_iteration : NULL };
     if (class->consecutive && setup->phases == ROUTE_VERIFY)
-        return err_set(err, ERR_INPUT, "--phase verify: rejected nodes have no neighbours in a text; give --phase "
+        return err_set(err, ERR_INPUT, "--phase verify: includes rejected tokens, which are not part of a text; give --phase "
                        "decode, or measure drafts with union --trees");
     if (route_input_read(input, &consumer, header, note, err))
         return -1;

@@ -11,7 +11,8 @@ int route_model_check(const struct stream_model *model, struct err *err)
         return err_set(err, ERR_INPUT, "the model has no experts; only Mixture-of-Experts models have routes");
     if (model->experts > INT16_MAX || model->top_k > model->experts ||
         !size_mul((size_t)model->moe_layers, (size_t)model->experts, &cells) || cells > ROUTE_CELLS_MAX)
-        return err_set(err, ERR_INPUT, "no model has %d layers with %d experts and selects %d of them; the header is damaged",
+        return err_set(err, ERR_INPUT, "the header declares %d layers with %d experts, %d per token, which is impossible; the "
+                       "stream is damaged",
                        model->moe_layers, model->experts, model->top_k);
     return 0;
 }
@@ -78,8 +79,8 @@ static int add_selected(struct route_counts *counts, const struct route_tokens *
                 if ((unsigned)e < (unsigned)experts)
                     selected[e]++;
                 else if (e != -1)
-                    return err_set(err, ERR_INPUT, "token %d, layer %d: expert %d of %d; the stream is damaged or of another "
-                                   "model", i, layer, e, experts);
+                    return err_set(err, ERR_INPUT, "token %d, layer %d: expert %d does not exist, there are %d; the stream is "
+                                   "damaged, or of another model", i, layer, e, experts);
             }
     }
     return 0;
@@ -92,7 +93,8 @@ static int add_mass(struct route_counts *counts, const double *mass, int tokens,
     double max = 1.001 * tokens;
     for (size_t i = 0; i < cells; i++)
         if (!(mass[i] >= 0 && mass[i] <= max))
-            return err_set(err, ERR_INPUT, "layer %d, expert %d: a routing mass of %g for %d tokens; the stream is damaged",
+            return err_set(err, ERR_INPUT, "layer %d, expert %d: the routing mass %g is impossible for %d tokens; the stream "
+                           "is damaged",
                            (int)(i / (size_t)counts->experts), (int)(i % (size_t)counts->experts), mass[i], tokens);
     for (size_t i = 0; i < cells; i++)
         counts->mass[i] += (int64_t)rint(mass[i] * ROUTE_MASS_STEPS);
@@ -109,7 +111,8 @@ static int add_probs(struct route_counts *counts, const struct route_tokens *rec
         for (size_t c = 0; c < cells; c++) {
             double p = (double)probs[c];
             if (!(p >= 0 && p <= 1.001))
-                return err_set(err, ERR_INPUT, "token %d, layer %d: a routing probability of %g; the stream is damaged", i,
+                return err_set(err, ERR_INPUT, "token %d, layer %d: the routing probability %g is not from 0 to 1; the stream "
+                               "is damaged", i,
                                (int)(c / (size_t)counts->experts), p);
             counts->mass[c] += (int64_t)rint(p * ROUTE_MASS_STEPS);
         }
@@ -121,7 +124,8 @@ int route_counts_add(struct route_counts *counts, const struct route_tokens *rec
 {
     int tokens = route_tokens_kept(record);
     if (counts->tokens > ROUTE_TOKENS_MAX - tokens)
-        return err_set(err, ERR_INPUT, "more than %lld tokens; count fewer at a time", (long long)ROUTE_TOKENS_MAX);
+        return err_set(err, ERR_INPUT, "the routes have more than %lld tokens; give fewer streams at a time",
+                       (long long)ROUTE_TOKENS_MAX);
     if (add_selected(counts, record, err))
         return -1;
     if (record->mass ? add_mass(counts, record->mass, tokens, err) : record->probs ? add_probs(counts, record, err) : 0)

@@ -83,13 +83,14 @@ int coverage_make(struct coverage **out, const struct route_counts *counts, stru
                   const struct ranking *ranking, struct err *err)
 {
     if (!counts->tokens)
-        return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so nothing is covered; profile prompts, and "
-                       "answers with -n");
+        return err_set(err, ERR_INPUT, "the routes have no tokens of this --phase; choose another, or record them with "
+                       "moe-profile (answers with -n)");
     if (counts->lacks_mass)
-        return err_set(err, ERR_INPUT, "routing mass of these tokens was not recorded, so no share of it is known; record "
-                       "it with moe-profile --record route,probs");
+        return err_set(err, ERR_INPUT, "the routes lack the routing mass of these tokens; record it with moe-profile --record "
+                       "route,probs");
     if (ranking->moe_layers != counts->moe_layers || ranking->experts != counts->experts)
-        return err_set(err, ERR_INPUT, "the ranking is of %d layers with %d experts, the routes of %d with %d",
+        return err_set(err, ERR_INPUT, "the ranking has %d layers with %d experts, but the routes have %d with %d; use a "
+                       "ranking of the same model",
                        ranking->moe_layers, ranking->experts, counts->moe_layers, counts->experts);
     struct coverage *coverage = NULL;
     struct tally tally = {0};

@@ -42,7 +42,8 @@ static int open_drift(struct analysis **out, const struct analysis_setup *setup,
 {
     (void)setup;
     if (model->layers != model->moe_layers)
-        return err_set(err, ERR_INPUT, "%d of the model's %d layers have experts; drift is measured where all have",
+        return err_set(err, ERR_INPUT, "only %d of the model's %d layers have experts; drift can be measured only if all "
+                       "layers have",
                        model->moe_layers, model->layers);
     struct drift *d = mem_alloc(1, sizeof *d, err);
     if (!d)
@@ -128,7 +129,7 @@ static int add_drift(struct analysis *analysis, const struct route_tokens *recor
     struct open_text *text = find_text(d, record->sequence);
     size_t states = (size_t)d->layers * (size_t)d->hidden, probs = (size_t)d->layers * (size_t)d->experts;
     if (!record->hidden || !record->probs)
-        return err_set(err, ERR_INPUT, "the routes have no %s; profile with --record route,probs,hidden",
+        return err_set(err, ERR_INPUT, "the routes have no %s; record them with moe-profile --record route,probs,hidden",
                        record->hidden ? "probabilities" : "hidden states");
     if (!text && !(text = begin_text(d, record->sequence, err)))
         return -1;

@@ -23,8 +23,8 @@ static int find_min_loss(const int64_t *missed, const int64_t *selected, const u
 static int check_tokens(const struct route_counts *counts, struct err *err)
 {
     if (!counts->tokens)
-        return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so there is nothing to rank by; profile "
-                       "prompts, and answers with -n");
+        return err_set(err, ERR_INPUT, "the routes have no tokens of this --phase; choose another, or record them with "
+                       "moe-profile (answers with -n)");
     return 0;
 }
 

@@ -8,9 +8,10 @@ const char *const route_phase_words[] = { "all", "prompt", "decode", "verify", N
 int route_phase_lacks(int phases, struct err *err)
 {
     if (phases == ROUTE_VERIFY)
-        return err_set(err, ERR_INPUT, "the routes have no verified drafts; profile answers with -n and --draft, or count the "
-                       "tokens of texts with --phase all");
-    return err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile prompts, and answers with -n");
+        return err_set(err, ERR_INPUT, "the routes have no verified drafts; record them with moe-profile -n N --draft KIND, "
+                       "or count the tokens of texts with --phase all");
+    return err_set(err, ERR_INPUT, "the routes have no tokens of this --phase; choose another, or record them with "
+                   "moe-profile (answers with -n)");
 }
 
 static int pass_phase(const struct route_input *input, const struct route_consumer *consumer, const struct route_tokens *record,

@@ -33,7 +33,7 @@ int matrix_make(struct matrix **out, const struct route_counts *counts, struct r
     struct matrix_build build = { matrix, counts, layer };
     int rc = -1;
     if ((double)counts->experts * counts->experts * (layer < 0 ? counts->moe_layers : 1) > MATRIX_PAIRS_MAX) {
-        err_set(err, ERR_INPUT, "the pairs of %d layers with %d experts are too many to show at once; give --layer, and "
+        err_set(err, ERR_INPUT, "there are too many pairs to show, in %d layers with %d experts; give one --layer, and "
                 "--json, --csv or --svg", counts->moe_layers, counts->experts);
         goto done;
     }

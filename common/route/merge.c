@@ -33,7 +33,7 @@ static int renumber_take(struct renumber *map, int64_t from, bool begins, bool e
                 map->open[i] = map->open[--map->count];
             return 0;
         }
-    return err_set(err, ERR_INPUT, "sequence %lld was not begun", (long long)from);
+    return err_set(err, ERR_INPUT, "sequence %lld has no begin record; the stream is damaged", (long long)from);
 }
 
 /* An input. */
@@ -107,13 +107,14 @@ static int check_terms(struct merging *m, int at, struct err *err)
     if (!at)
         return 0;
     if (a->length != b->length || (a->length && memcmp(a->data, b->data, a->length)))
-        return err_set(err, ERR_INPUT, "%s was run with other settings than %s; merge parts of one suite", m->input[at].path,
+        return err_set(err, ERR_INPUT, "%s and %s were run with different settings; merge parts of one suite only",
+                       m->input[at].path,
                        m->input[0].path);
     if (!here->length || !there->length || !strcmp(here->data, there->data))
         return 0;
     text_printf(&what, err, "%s was run on another machine than %s (%.*s, not %.*s)", m->input[at].path, m->input[0].path,
                 (int)there->length - 1, there->data, (int)here->length - 1, here->data);
-    return object(m, &what, "times of both are not comparable; merge streams of one kind of machine", err);
+    return object(m, &what, "their times are not comparable, so merge streams of one kind of machine", err);
 }
 
 /* Takes a record of a bench stream that describes its samples. Returns 1 if it is complete, 0 if it must be copied. */
@@ -229,12 +230,13 @@ static int take_header(struct merging *m, int at, struct err *err)
     struct header *header = &m->header;
     if (!at) {
         if (kind != STREAM_ROUTE && kind != STREAM_DECODE && kind != STREAM_FEATURE && kind != STREAM_BENCH)
-            return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged, only route, decode, feature and bench streams "
-                           "can", input->path, source->kind_name);
+            return err_set(err, ERR_INPUT, "%s: is a %s stream; only route, decode, feature and bench streams can be merged",
+                           input->path, source->kind_name);
         if (header_init(header, kind, m->merge->tool, m->merge->version, m->merge->argc, m->merge->argv, err))
             return -1;
     } else if (kind != header->kind) {
-        return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged with a %s stream", input->path, source->kind_name,
+        return err_set(err, ERR_INPUT, "%s: is a %s stream and cannot be merged with a %s stream; merge streams of one kind",
+                       input->path, source->kind_name,
                        header->kind_name);
     } else if (source->has_model != header->has_model) {
         return err_set(err, ERR_INPUT, "%s: one stream names its model and the other does not; merge streams of one model",

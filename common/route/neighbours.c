@@ -216,7 +216,8 @@ static int add_neighbours(struct analysis *analysis, const struct route_tokens *
     struct neighbours *n = (struct neighbours *)analysis;
     struct text_state *text = find_text(n, record->sequence);
     if (n->base.counted > ROUTE_TOKENS_MAX - record->n)
-        return err_set(err, ERR_INPUT, "more than %lld tokens; count fewer at a time", (long long)ROUTE_TOKENS_MAX);
+        return err_set(err, ERR_INPUT, "the routes have more than %lld tokens; give fewer streams at a time",
+                       (long long)ROUTE_TOKENS_MAX);
     if (!text && !(text = begin_text(n, record->sequence, err)))
         return -1;
     for (int from = 0, to = 0; from < record->n; from = to) {

@@ -56,10 +56,10 @@ int route_pairs_each(struct route_spool *spool, const struct route_counts *count
     int64_t *count = NULL;
     int rc = -1;
     if (!counts->tokens)
-        return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so no pairs; profile prompts, and answers "
-                       "with -n");
+        return err_set(err, ERR_INPUT, "the routes have no tokens of this --phase; choose another, or record them with "
+                       "moe-profile (answers with -n)");
     if (counts->experts > PAIRS_EXPERTS_MAX)
-        return err_set(err, ERR_INPUT, "pairs of %d experts are too many to count; up to %d can be", counts->experts,
+        return err_set(err, ERR_INPUT, "pairs of %d experts cannot be counted; the maximum is %d experts", counts->experts,
                        PAIRS_EXPERTS_MAX);
     size_t fit = PAIRS_BYTES / (square * sizeof *block.count);
     int max = fit < 1 ? 1 : fit < (size_t)counts->moe_layers ? (int)fit : counts->moe_layers;

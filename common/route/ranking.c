@@ -59,11 +59,11 @@ static int best_first(const void *a, const void *b)
 int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err)
 {
     if (!counts->tokens)
-        return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so there is nothing to rank by; profile "
-                       "prompts, and answers with -n");
+        return err_set(err, ERR_INPUT, "the routes have no tokens of this --phase; choose another, or record them with "
+                       "moe-profile (answers with -n)");
     if (method == RANKING_MASS && counts->lacks_mass)
-        return err_set(err, ERR_INPUT, "routing mass of these tokens was not recorded; rank by frequency, or record it with "
-                       "moe-profile --record route,probs");
+        return err_set(err, ERR_INPUT, "the routes lack the routing mass of these tokens; rank by frequency, or record it "
+                       "with moe-profile --record route,probs");
     struct ranking *ranking = NULL;
     struct candidate *list = NULL;
     int rc = -1;
@@ -99,8 +99,8 @@ int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, s
         char *end;
         long value = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
         if (value < 1 || (*end && *end != ','))
-            return err_set(err, ERR_INPUT, "'%s' is not a number of experts from 1 on, nor such numbers with commas between "
-                           "them", text);
+            return err_set(err, ERR_INPUT, "'%s' is not a number of experts; give one from 1 up, or several separated by "
+                           "commas", text);
         max_value = value > max_value ? value : max_value;
         if (count < moe_layers)
             size[count] = value < experts ? (int32_t)value : experts;
@@ -110,7 +110,8 @@ int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, s
             break;
     }
     if (count != 1 && count != moe_layers)
-        return err_set(err, ERR_INPUT, "'%s' has %d numbers for %d layers with experts; give one, or one a layer", text, count,
+        return err_set(err, ERR_INPUT, "'%s' has %d numbers, but %d layers have experts; give one number, or one per layer",
+                       text, count,
                        moe_layers);
     for (int layer = 1; count == 1 && layer < moe_layers; layer++)
         size[layer] = size[0];
@@ -166,10 +167,11 @@ int ranking_spread(struct ranking *ranking, int total, struct err *err)
     int16_t *taken = NULL;
     int rc = -1;
     if (total < layers || total > (int64_t)layers * experts)
-        return err_set(err, ERR_INPUT, "%d experts cannot be spread over %d layers of %d; give %d to %lld", total, layers,
+        return err_set(err, ERR_INPUT, "%d experts cannot be distributed over %d layers of %d; give %d to %lld", total, layers,
                        experts, layers, (long long)layers * experts);
     if ((double)layers * (double)experts * total > SPREAD_STEPS_MAX)
-        return err_set(err, ERR_INPUT, "%d layers of %d experts are too many to spread a total over; give --budget or --keep",
+        return err_set(err, ERR_INPUT, "a total cannot be distributed over so large a model, %d layers of %d experts; give "
+                       "--budget or --keep",
                        layers, experts);
     if (!(before = mem_alloc(row, sizeof *before, err)) || !(best = mem_alloc(row, sizeof *best, err)) ||
         !(taken = mem_alloc(row * (size_t)layers, sizeof *taken, err)))
@@ -208,26 +210,31 @@ static int ranking_take(struct ranking *ranking, const struct rank_layer *record
 {
     int experts = ranking->experts;
     if (record->layer < 0 || record->layer >= ranking->moe_layers)
-        return err_set(err, ERR_INPUT, "layer %d of %d", record->layer, ranking->moe_layers);
+        return err_set(err, ERR_INPUT, "layer %d does not exist, there are %d; the stream is damaged", record->layer,
+                       ranking->moe_layers);
     if (seen[experts + record->layer])
-        return err_set(err, ERR_INPUT, "layer %d is ranked twice", record->layer);
+        return err_set(err, ERR_INPUT, "layer %d is ranked twice; the stream is damaged", record->layer);
     if (record->budget != -1 && (record->budget < 1 || record->budget > experts))
-        return err_set(err, ERR_INPUT, "layer %d: a budget of %d of %d experts", record->layer, record->budget, experts);
+        return err_set(err, ERR_INPUT, "layer %d: the budget is %d, but must be from 0 to %d experts; the stream is damaged",
+                       record->layer, record->budget, experts);
     if (!ranking->method[0]) {
         size_t length = strlen(record->method);
         if (!length || length >= sizeof ranking->method ||
             strspn(record->method, "abcdefghijklmnopqrstuvwxyz0123456789-_") < length)
-            return err_set(err, ERR_INPUT, "layer %d: the ranking's method is not valid text", record->layer);
+            return err_set(err, ERR_INPUT, "layer %d: the ranking's method is not valid text; the stream is damaged",
+                           record->layer);
         memcpy(ranking->method, record->method, length + 1);
     } else if (strcmp(ranking->method, record->method)) {
-        return err_set(err, ERR_INPUT, "layer %d is ranked by %s, earlier layers by %s; rank the routes again", record->layer,
+        return err_set(err, ERR_INPUT, "layer %d is ranked by %s, but earlier layers by %s; rank the routes again",
+                       record->layer,
                        record->method, ranking->method);
     }
     memset(seen, 0, (size_t)experts);
     for (int i = 0; i < experts; i++) {
         int e = record->order[i];
         if (e < 0 || e >= experts || seen[e])
-            return err_set(err, ERR_INPUT, "layer %d: index %d names expert %d, which %s", record->layer, i, e,
+            return err_set(err, ERR_INPUT, "layer %d: index %d of the order has expert %d, which %s; the stream is damaged",
+                           record->layer, i, e,
                            e >= 0 && e < experts ? "is in the order already" : "does not exist");
         seen[e] = 1;
     }
@@ -244,7 +251,7 @@ int ranking_check_model(const struct reader *in, const struct stream_model *mode
 {
     const struct header *header = reader_header(in);
     if (!header->has_model)
-        return err_set(err, ERR_INPUT, "%s: does not say which model it ranks; make it with moe-coact rank-experts",
+        return err_set(err, ERR_INPUT, "%s: does not name the model that it ranks; make it with moe-coact rank-experts",
                        reader_name(in));
     return header_same_model(&header->model, model, reader_name(in), force, note, err);
 }
@@ -275,7 +282,8 @@ int ranking_read(struct ranking **out, struct reader *in, struct err *err)
     if (more < 0)
         goto done;
     if (layers != model->moe_layers) {
-        err_set(err, ERR_INPUT, "%s: ranks %d of %d layers; rank the routes again", reader_name(in), layers, model->moe_layers);
+        err_set(err, ERR_INPUT, "%s: ranks only %d of %d layers; rank the routes again", reader_name(in), layers,
+                model->moe_layers);
         goto done;
     }
     *out = ranking;

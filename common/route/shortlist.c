@@ -84,7 +84,8 @@ static int rank_layer(struct shortlist *s, const struct route_tokens *record, in
         for (size_t e = 0; e < experts; e++) {
             float value = correction ? probs[e] + correction[e] : probs[e];
             if (!(probs[e] >= 0 && probs[e] <= 1.001f) || isnan(value))
-                return err_set(err, ERR_INPUT, "token %d, layer %d: a routing probability of %g; the stream is damaged", i,
+                return err_set(err, ERR_INPUT, "token %d, layer %d: the routing probability %g is not from 0 to 1; the stream "
+                               "is damaged", i,
                                layer, (double)probs[e]);
             s->candidate[e].sum += value;
             s->candidate[e].mass += (double)probs[e];
@@ -123,7 +124,7 @@ static int add_forward(struct analysis *analysis, const struct route_tokens *rec
     if (record->phase == PHASE_PROMPT)
         return 0;
     if (!record->probs)
-        return err_set(err, ERR_INPUT, "a budget by router ranks by the probabilities of all experts, which the routes lack; "
+        return err_set(err, ERR_INPUT, "--by router needs the routing probabilities of all experts, which the routes lack; "
                        "record them with moe-profile --record route,probs");
     for (int layer = 0; layer < s->moe_layers; layer++) {
         if (rank_layer(s, record, layer, err))

@@ -72,7 +72,7 @@ static int write_passing(struct route_spool *spool, struct err *err)
     for (size_t at = 0; at < spool->block_bytes; ) {
         ssize_t n = write(spool->fd, spool->passing + at, spool->block_bytes - at);
         if (n < 0 && errno != EINTR)
-            return err_errno(err, "storing routes in the temporary folder (TMPDIR)");
+            return err_errno(err, "routes cannot be written to the temporary folder (TMPDIR)");
         at += n > 0 ? (size_t)n : 0;
     }
     return 0;
@@ -98,7 +98,7 @@ static int make_room(struct route_spool *spool, struct err *err)
     if (spool->full < spool->keep || spool->passing)
         return 0;
     if (!(spool->passing = mem_alloc(spool->block_bytes, 1, err)) || file_nameless(&spool->fd, spool->folder, err))
-        return err_at(err, "storing routes in the temporary folder (TMPDIR)");
+        return err_at(err, "routes cannot be written to the temporary folder (TMPDIR)");
     return 0;
 }
 
@@ -154,7 +154,7 @@ static int read_block(const struct route_spool *spool, uint8_t *back, size_t num
         if (n == 0)
             errno = EIO;
         if (n == 0 || (n < 0 && errno != EINTR))
-            return err_errno(err, "reading the routes back from the temporary folder (TMPDIR)");
+            return err_errno(err, "routes cannot be read back from the temporary folder (TMPDIR)");
         at += n > 0 ? (size_t)n : 0;
     }
     return 0;

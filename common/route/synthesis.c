@@ -208,8 +208,8 @@ int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, 
     int16_t *trial = NULL;
     if (setup->layers < 1 || setup->layers > 4096 || setup->top_k < 1 || setup->experts < 2 || setup->experts > 4096 ||
         setup->top_k > setup->experts / 2)
-        return err_set(err, ERR_INPUT, "%d layers of %d experts, %d a token: routes are made for 1 to 4096 layers of 2 to 4096 "
-                                       "experts, of which a token takes at most half", setup->layers, setup->experts,
+        return err_set(err, ERR_INPUT, "routes cannot be made for %d layers of %d experts, %d per token; they need 1 to 4096 "
+                       "layers of 2 to 4096 experts, and at most half of the experts per token", setup->layers, setup->experts,
                        setup->top_k);
     struct synthesis *s = mem_alloc(1, sizeof *s, err);
     if (!s)

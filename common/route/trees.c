@@ -60,7 +60,7 @@ static struct size_class *size_of(struct trees *t, int nodes, struct err *err)
 {
     size_t at = 0;
     if (nodes > TREE_NODES_MAX) {
-        err_set(err, ERR_INPUT, "a forward of %d nodes, at most %d can be counted", nodes, TREE_NODES_MAX);
+        err_set(err, ERR_INPUT, "a forward has %d nodes, but at most %d can be counted", nodes, TREE_NODES_MAX);
         return NULL;
     }
     while (at < t->size_count && t->sizes[at].nodes < nodes)
@@ -120,15 +120,15 @@ static int add_iteration(struct analysis *analysis, const struct decode_iter *it
 {
     struct trees *t = (struct trees *)analysis;
     if (!iter->experts_loaded_layer)
-        return err_set(err, ERR_INPUT, "the iteration does not say how many experts each layer loaded; record it with "
-                       "moe-decode --record route");
+        return err_set(err, ERR_INPUT, "the iteration lacks the number of experts loaded per layer; record it with moe-decode "
+                       "--record route");
     struct size_class *size = size_of(t, iter->nodes, err);
     if (!size)
         return -1;
     for (int layer = 0; layer < t->moe_layers; layer++) {
         int loaded = iter->experts_loaded_layer[layer];
         if (loaded < 0 || loaded > t->experts)
-            return err_set(err, ERR_INPUT, "layer %d loaded %d of %d experts; the stream is damaged", layer, loaded,
+            return err_set(err, ERR_INPUT, "layer %d loaded %d experts, but has only %d; the stream is damaged", layer, loaded,
                            t->experts);
         size->distinct[layer] += loaded;
     }

@@ -168,7 +168,8 @@ static int add_windows(struct analysis *analysis, const struct route_tokens *rec
     struct windows *w = (struct windows *)analysis;
     struct open_text *text = find_text(w, record->sequence);
     if (w->base.counted > ROUTE_TOKENS_MAX - record->n)
-        return err_set(err, ERR_INPUT, "more than %lld tokens; count fewer at a time", (long long)ROUTE_TOKENS_MAX);
+        return err_set(err, ERR_INPUT, "the routes have more than %lld tokens; give fewer streams at a time",
+                       (long long)ROUTE_TOKENS_MAX);
     if (!text && !(text = begin_text(w, record->sequence, err)))
         return -1;
     for (int i = 0; i < record->n; i++)

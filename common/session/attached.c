@@ -121,7 +121,7 @@ int attached_check(const struct attached *attached, const struct model *model, s
     sha256_hex(&model_identity(model)->source, source);
     if (!attached->path || !strcmp(source, attached->source))
         return 0;
-    return err_set(err, ERR_INPUT, "%s: its drafters were attached to a model with other weights than %s has; attach again "
+    return err_set(err, ERR_INPUT, "%s: lists drafters for a model whose weights differ from those of %s; attach them again "
                    "with moe-convert attach, or remove the file", attached->path, model_path(model));
 }
 
@@ -136,7 +136,8 @@ static int check_file(const struct model *model, const char *file, const char **
     if (head)
         rc = head_check_target(head, model_identity(model), false, err) ? err_at(err, "%s", file) : 0;
     else if (!memcmp(&model_identity(other)->index, &model_identity(model)->index, sizeof(struct sha256)))
-        rc = err_set(err, ERR_INPUT, "%s: is the model itself; -d auto drafts with it anyway, as `self'", file);
+        rc = err_set(err, ERR_INPUT, "%s: is the model itself, which -d auto always considers as `self'; name another model "
+                     "or a head", file);
     else
         rc = companion_check_tokens(other, model, err);
     *kind = head ? "head" : "model";
@@ -196,12 +197,12 @@ static int check_twice(const char *const *file, int number, const char *list, st
 {
     const struct file_identity own = file_identify(file[number]), written = file_identify(list);
     if (file_same(&own, &written))
-        return err_set(err, ERR_INPUT, "%s: is the file that the list of drafters is written to; give the drafter another name",
+        return err_set(err, ERR_INPUT, "%s: has the name of the file that will list the drafters; rename the drafter",
                        file[number]);
     for (int i = 0; i < number; i++) {
         const struct file_identity other = file_identify(file[i]);
         if (file_same(&own, &other))
-            return err_set(err, ERR_INPUT, "%s: is named twice; name each drafter once", file[number]);
+            return err_set(err, ERR_INPUT, "%s: is given twice; name each drafter once", file[number]);
     }
     return 0;
 }
@@ -214,7 +215,7 @@ int attached_write(const struct model *model, const char *const *file, int count
     if (!files)
         err_memory(err);
     if (!rc && count > ATTACHED_MAX)
-        rc = err_set(err, ERR_INPUT, "%d files; the maximum is %d; leave some out", count, ATTACHED_MAX);
+        rc = err_set(err, ERR_INPUT, "%d files are given, more than the maximum of %d; leave some out", count, ATTACHED_MAX);
     for (int i = 0; !rc && i < count; i++)
         rc = check_twice(file, i, path, err) || add_file(files, model, file[i], err) ? -1 : 0;
     sha256_hex(&model_identity(model)->source, source);

@@ -61,8 +61,10 @@ static int check_policy(const struct caching_options *options, struct err *err)
              spec_pick(spec, "a policy here", names, (int)(sizeof names / sizeof *names), &which, err) ||
              (which == STATIC && spec_text(spec, "rank", NULL, &rank, err)) ? -1 : 0;
     if (!rc && which == STATIC && !rank == !options->hot_set)
-        rc = err_set(err, ERR_INPUT, "static: %s", rank ? "rank: the pins are those of --hot-set; leave one of the two out"
-                                                        : "which experts stay? write static:rank=FILE, or give --hot-set FILE");
+        rc = err_set(err, ERR_INPUT, "static: %s", rank ? "both rank= and --hot-set name the experts to keep; leave one of "
+                     "the two out"
+                                                        : "no experts to keep are given; write static:rank=FILE, or add "
+                                                        "--hot-set FILE");
     if (!rc && options->hot_set && which > HOT)
         rc = err_set(err, ERR_INPUT, "%s does not use --hot-set; choose hot or static", names[which]);
     spec_free(&spec);
@@ -80,10 +82,10 @@ int caching_check_drafts(const struct caching_options *options, const struct str
     for (int i = 0; i < drafters->count; i++)
         routes |= !strncmp(drafters->items[i], "model:", 6) || !strncmp(drafters->items[i], "self", 4);
     if (kind == PREFETCH_DRAFT && !routes)
-        return err_set(err, ERR_INPUT, "--prefetch draft: no drafter has routes of the model; give --draft self, or a copy of "
-                       "the model as model:file=FILE");
+        return err_set(err, ERR_INPUT, "--prefetch draft: needs a drafter with the model's own router; add --draft self, or a "
+                       "copy of the model as --draft model:file=FILE");
     if (kind == PREFETCH_FORCED && !forced)
-        return err_set(err, ERR_INPUT, "--prefetch forced: no routes are known in advance; give --force-routes, too");
+        return err_set(err, ERR_INPUT, "--prefetch forced: needs routes that are known in advance; add --force-routes FILE");
     return 0;
 }
 
@@ -101,7 +103,8 @@ int caching_check(const struct caching_options *options, struct err *err)
     if (!wanted && options->host)
         return err_set(err, ERR_INPUT, "--host-experts has no effect without cached experts; add --cache-experts");
     if (options->hot_set && !strcmp(options->hot_set, "-"))
-        return err_set(err, ERR_INPUT, "--hot-set: needs a regular file, which is read and written");
+        return err_set(err, ERR_INPUT, "--hot-set: standard input cannot be used, because the file is read and written; name "
+                       "a file");
     return caching_policy(options) ? check_policy(options, err) : 0;
 }
 
@@ -176,7 +179,7 @@ static int read_share(const char *text, int64_t count, int64_t *slots, struct er
     const size_t length = strlen(text) - 1;
     snprintf(number, sizeof number, "%.*s", (int)length, text);
     if (length >= sizeof number || number_float(number, 0, 100, &share, NULL))
-        return err_set(err, ERR_INPUT, "'%.40s' is not a share; give 0%% to 100%%", text);
+        return err_set(err, ERR_INPUT, "'%.40s' is not a share; give one from 0%% to 100%%", text);
     *slots = (int64_t)floor((double)count * share / 100 + 1e-9);
     return 0;
 }
@@ -209,17 +212,18 @@ static int find_slots(const char *text, const struct slot_memory *memory, const 
     const int top_k = model_hparams(model)->router.top_k;
     int64_t found;
     if (!extent.count)
-        return err_set(err, ERR_INPUT, "%s: %s has no routed experts", memory->option, model_path(model));
+        return err_set(err, ERR_INPUT, "%s: %s has no routed experts to keep in memory; leave the option out", memory->option,
+                       model_path(model));
     if (caching_read_slots(text, memory->option, memory->room, extent.count, extent.slot, &found, err))
         return -1;
     if (found < top_k)
-        return err_set(err, ERR_INPUT, "%s %s: room for %lld of %lld experts%s is too little, since one token requests "
-                       "%d in a layer; give at least %lld bytes", memory->option, text, (long long)found,
+        return err_set(err, ERR_INPUT, "%s %s: has room for %lld of %lld experts%s, but one token uses %d in a layer; give at "
+                       "least %lld bytes", memory->option, text, (long long)found,
                        (long long)extent.count, memory->where, top_k, (long long)top_k * (long long)extent.slot);
     *slots = found < extent.count ? found : extent.count;
     if (memory->left >= 0 && *slots * extent.slot > memory->left)
-        return err_set(err, ERR_MEMORY, "%s %s: takes %lld MiB for %lld experts, and %lld MiB are left%s; give "
-                       "less, or auto", memory->option, text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
+        return err_set(err, ERR_MEMORY, "%s %s: needs %lld MiB for %lld experts, but only %lld MiB are free%s; give less, or "
+                       "auto", memory->option, text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
                        (long long)(memory->left >> 20), memory->where);
     return 0;
 }
@@ -238,7 +242,8 @@ int caching_slots(struct expert_cache *out, const struct caching_options *option
     host.room = host.left - host.left / 4;
     const bool tier = options->host && strcmp(options->host, "none");
     if (tier && info->host_memory)
-        return err_set(err, ERR_INPUT, "--host-experts: %s computes in the host's memory, where --cache-experts has them",
+        return err_set(err, ERR_INPUT, "--host-experts: %s computes in the host's memory, so --cache-experts sets the experts "
+                       "there; leave it out",
                        info->name);
     return find_slots(options->experts, &fast, model, &out->slots, err) ||
            (tier && find_slots(options->host, &host, model, &out->host_slots, err)) ? -1 : 0;

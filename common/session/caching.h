@@ -37,23 +37,23 @@ struct caching_options {
 
 #define CACHING_OPTIONS(args, caching) \
     OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto|none", \
-               "keep this many routed experts in the device's memory and read the others on request; `none' maps the " \
-               "model, whatever memory there is"), \
+               "keep this many routed experts in the device's memory, and read the others from the file on demand; `none' " \
+               "maps all, even if memory is short"), \
     OPT_STRING(0, "host-experts", args, caching.host, "SIZE|N%|auto|none", \
-               "keep this many in the host's memory, too, from which a device with its own memory copies"), \
+               "keep a second cache of this many experts in the host's memory, for devices with their own memory"), \
     OPT_STRING(0, "cache-policy", args, caching.policy, \
                "lru|lru-global|lfu|hot|static:rank=FILE|ahead|utility|utility-released|utility-real", \
-               "choose which experts stay by this policy"), \
+               "decide by this policy which experts stay in the cache"), \
     OPT_STRING(0, "prefetch", args, caching.prefetch, \
                "none|draft|forced|next-layer|popular[:max=N]|last|table[:file=FILE]|pairs|utility", \
-               "prefetch the experts that this source names"), \
+               "prefetch the experts that this forecast names"), \
     OPT_STRING(0, "split", args, caching.split, "none|static[:share=N]|resident|level[:tau=N]|balance[:warm-up=N]", \
-               "compute some of the experts on the host's processor while the device computes the others")
+               "compute a part of the experts on the host's processor, in parallel with the device")
 
 /* The option of commands with resumable runs. */
 #define CACHING_OPTION_HOT_SET(args, caching) \
     OPT_OUTPUT(0, "hot-set", args, caching.hot_set, \
-               "begin with the experts that earlier runs requested most, as FILE says, and keep it up to date")
+               "start with the experts that earlier runs requested most, stored in FILE, and update FILE at the end")
 
 /* Returns the policy with its settings; NULL: lru. */
 const char *caching_policy(const struct caching_options *options);

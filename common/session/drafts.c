@@ -33,10 +33,11 @@ int auto_drafts_attach(struct decode_settings *settings, struct auto_drafts *sto
     if (!store->found)
         return 0;
     if (named->count > DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "--draft: %d drafters; the maximum is %d; leave some out", named->count, DRAFTERS_MAX);
+        return err_set(err, ERR_INPUT, "--draft: %d drafters are given, more than the maximum of %d; leave some out",
+                       named->count, DRAFTERS_MAX);
     for (int i = 0; i < named->count; i++)
         if (!strcmp(named->items[i], "none"))
-            return err_set(err, ERR_INPUT, "--draft: none and auto exclude one another; leave one of the two out");
+            return err_set(err, ERR_INPUT, "--draft: none and auto exclude each other; leave one of the two out");
         else if (strcmp(named->items[i], "auto"))
             store->item[count++] = named->items[i];
     if (attached_read(&store->attached, model, err))

@@ -46,7 +46,7 @@ static int make_trusted(struct session *session, struct err *err)
         if (known[i].id >= 0)
             bytes = (const char *)tokenizer_token_bytes(session->tokenizer, known[i].id, &count);
         if (bytes && json_object_set_new(session->trusted, known[i].name, json_stringn(bytes, count)))
-            return err_set(err, ERR_INPUT, "%s: token %d is not UTF-8", known[i].name, known[i].id);
+            return err_set(err, ERR_INPUT, "%s: token %d is not valid UTF-8", known[i].name, known[i].id);
     }
     return 0;
 }
@@ -176,7 +176,8 @@ int session_check_model(const struct session_options *options, const struct stri
             return err_set(err, ERR_INPUT, "%s: is a model, not a file of prompts; give -m %s", name, name);
     }
     if (options->model && !strcmp(options->model, "-"))
-        return err_set(err, ERR_INPUT, "-m -: a model file is mapped, not streamed; name a file");
+        return err_set(err, ERR_INPUT, "-m -: a model file cannot be read from standard input, because it is mapped; name a "
+                       "file");
     return options->model ? 0 : err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
 }
 
@@ -189,7 +190,7 @@ int session_check_shard(const struct session_prompts *prompts, const struct stri
         return -1;
     shard_range(shard, given, &first, &end);
     if (!files->count && given && first == end)
-        return err_set(err, ERR_INPUT, "--shard %s: no prompt is left for this part of %d given with -p; leave --shard out, or "
+        return err_set(err, ERR_INPUT, "--shard %s: this part of the %d prompts given with -p is empty; leave --shard out, or "
                        "give prompts as a file", prompts->shard, given);
     return 0;
 }
@@ -318,9 +319,9 @@ int session_check_texts(const struct session *session, int texts, int tokens, in
     if (link && link->here > 1)
         snprintf(where, sizeof where, " in each of %d processes of this host", link->here);
     if (copies > 1)
-        snprintf(twice, sizeof twice, ", %d caches a text for the automatic budget,", copies);
-    return err_set(err, ERR_MEMORY, "keys and values of %d texts of up to %d tokens%s%s take %lld MiB, and %lld MiB are left "
-                   "beside the weights; give fewer texts, or a smaller --context", texts, tokens, where, twice,
+        snprintf(twice, sizeof twice, ", %d caches per text for the automatic budget,", copies);
+    return err_set(err, ERR_MEMORY, "the KV caches of %d texts of up to %d tokens%s%s need %lld MiB, but only %lld MiB are "
+                   "free beside the weights; give fewer texts, or a smaller --context", texts, tokens, where, twice,
                    (long long)(wanted >> 20), (long long)(left >> 20));
 }
 
@@ -334,7 +335,7 @@ int session_keep_hot_set(const struct session *session, struct err *err)
 void session_note_terminal(const struct session_prompts *options, const struct strings *files, const struct console *console)
 {
     if (!files->count && !options->texts.count && isatty(STDIN_FILENO))
-        console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
+        console_note(console, "type prompts, as JSON lines or one text, and end with Ctrl-D; or give one with -p TEXT");
 }
 
 static void put_note(void *console, const char *text) { console_note(console, "%s", text); }

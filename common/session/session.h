@@ -52,15 +52,15 @@ extern const char *const session_activation_words[];
     OPT_THREADS(args, session.threads), \
     OPT_ISA(args, session.isa), \
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "limit prompt and answer together to N tokens"), \
-    OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
+    OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "store keys and values in this format"), \
     OPT_CHOICE(0, "activations", args, session.activations, session_activation_words, \
                "round activations before products: auto, f32 (less than auto) or bf16 (more)")
 
 #define SESSION_OPTIONS(args, session) \
     OPT_GROUP("Model and machine"), \
-    OPT_INPUT_AS('m', "model", args, session.model, "FILE.moe", "the model FILE"), \
+    OPT_INPUT_AS('m', "model", args, session.model, "FILE.moe", "use the model FILE"), \
     SESSION_MACHINE_OPTIONS(args, session), \
-    OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
+    OPT_FLAG(0, "pin", args, session.pin, "pin each thread to its own processor"), \
     CACHING_OPTIONS(args, session.caching)
 
 /* Options for reading prompts. */
@@ -77,17 +77,20 @@ struct session_prompts {
     OPT_GROUP("Reading prompts"), \
     OPT_STRINGS('p', "prompt", args, prompts.texts, "TEXT", \
                 "use TEXT as a prompt, before those of files; may be given several times"), \
-    OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt is in the field NAME"), \
-    OPT_FLAG(0, "chat", args, prompts.chat, "wrap each text as a message of a user"), \
+    OPT_STRING(0, "field", args, prompts.field, "NAME", "read the text of a prompt from the field NAME"), \
+    OPT_FLAG(0, "chat", args, prompts.chat, "wrap each text in the chat template, as a user's message"), \
     OPT_STRING(0, "system", args, prompts.system, "TEXT", "begin chats with TEXT as the system's message"), \
-    OPT_FLAG(0, "whole", args, prompts.whole, "read a text file, or standard input, as one prompt, not each of its lines"), \
-    OPT_FLAG(0, "parse-special", args, prompts.parse_special, "parse special tokens in the text of prompts, too"), \
+    OPT_FLAG(0, "whole", args, prompts.whole, "read each text file, or standard input, as one prompt, not one prompt per " \
+             "line"), \
+    OPT_FLAG(0, "parse-special", args, prompts.parse_special, "parse special tokens also in the text of prompts"), \
     OPT_INPUT(0, "chat-template", args, prompts.chat_template, "use the chat template in FILE, not the model's"), \
-    OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
+    OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "set the variable NAME of the chat template to " \
+                "VALUE")
 
 /* The option of commands whose outputs over the parts add up to the output over all prompts. */
 #define SESSION_SHARD_OPTION(args, prompts) \
-    OPT_STRING(0, "shard", args, prompts.shard, "I/N", "use only part I of N of the prompts; other jobs use the others")
+    OPT_STRING(0, "shard", args, prompts.shard, "I/N", "use only part I of N parts of the prompts, so that N jobs can share " \
+               "them")
 
 #define SESSION_RULES \
     {OPT_NEEDS, "cache-policy|prefetch|hot-set|host-experts", "cache-experts", "no experts are cached"}

@@ -69,10 +69,10 @@ static const char *text_of(struct decode_settings_store *store, const struct opt
     json_t *text = NULL;
     if (json_is_string(value)) {
         if (strlen(json_string_value(value)) != json_string_length(value))
-            return err_set(err, ERR_INPUT, "a NUL in a text"), NULL;
+            return err_set(err, ERR_INPUT, "a text contains a NUL character; remove it"), NULL;
         text = json_incref(value);
     } else if (option->kind == OPT_KIND_UINT64 && json_is_real(value)) {
-        return err_set(err, ERR_INPUT, "expected a whole number; write one above 9223372036854775807 as a text, in quotes"),
+        return err_set(err, ERR_INPUT, "expected a whole number; one above 9223372036854775807 must be written in quotes"),
                NULL;
     } else if (json_is_number(value)) {
         char *number = json_text(value, JSON_ENCODE_ANY, err);
@@ -97,9 +97,9 @@ static int unknown_key(const char *name, struct err *err)
     for (const char *const *key = suite_setting_keys; *key; key++)
         nearest_offer(&nearest, *key);
     if (nearest.best)
-        return err_set(err, ERR_INPUT, "settings have no option \"%s\"; did you mean \"%s\"?", name, nearest.best);
-    return err_set(err, ERR_INPUT, "settings have no option \"%s\"; they have those of moe-decode for tokens, drafts and "
-                   "budgets, others hold for the whole run: see moe-bench(1)", name);
+        return err_set(err, ERR_INPUT, "a setting cannot have the option \"%s\"; did you mean \"%s\"?", name, nearest.best);
+    return err_set(err, ERR_INPUT, "a setting cannot have the option \"%s\"; it can have those of moe-decode for tokens, "
+                   "drafts and budgets, and others apply to the whole run: see moe-bench(1)", name);
 }
 
 static int set_option(struct decode_settings_store *store, const char *name, json_t *value, struct err *err)

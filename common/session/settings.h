@@ -94,27 +94,29 @@ enum setting_part {
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "continue after an end-of-sequence token")
 
 #define MEASURE_OPTIONS(args, settings) \
-    OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
+    OPT_FLAG(0, "overlap", args, settings.overlap, "record for each verified token the upper bound of its acceptance " \
+             "probability under any rule"), \
     OPT_FLAG(0, "forecasts", args, settings.forecasts, \
-             "record how well each source of forecasts named the experts that verifications requested"), \
+             "record how well each forecast named the experts that verifications requested"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
-               "record how far each token is from that of model FILE, or of this one without budget"), \
-    OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts")
+               "record the divergence of each token's distribution from model FILE, or from this model without a budget"), \
+    OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error that the budget causes in each layer's " \
+             "output of experts")
 
 #define DECODE_OPTIONS(args, settings) \
     OPT_GROUP_OF("Choosing tokens", SETTING_LIMIT), \
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
-              "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+              "generate at most N tokens per prompt; the prompt's max_tokens, or 256, if not given"), \
     OPT_GROUP("Drafting"), \
     OPT_INPUT(0, "settings", args, settings.tuned, \
-              "draft as FILE says, written by moe-bench tune, unless drafter, length, tree or policy is given"), \
+              "draft with the settings in FILE, written by moe-bench tune, unless --draft, -K, --tree or --policy is given"), \
     OPT_GROUP_OF("Measurements", SETTING_MEASURE), \
     MEASURE_OPTIONS(args, settings), \
     OPT_GROUP_OF("Measurements", SETTING_FORCE), \
     OPT_STRING(0, "force-routes", args, settings.force_routes, "FILE", \
-               "route each token to the experts that FILE, a recording of drafts, has"), \
+               "route each token to its experts in FILE, a recording of drafts"), \
     OPT_STRING(0, "force-accept", args, settings.force_accept, "FILE", \
-               "replay the answers and, without --draft, the drafts of FILE, a recording of drafts"), \
+               "replay the answers in FILE, a recording of drafts, and without --draft also its drafts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
 /* Defaults of a command with another default of -n. */
@@ -124,9 +126,10 @@ enum setting_part {
                "accept drafted tokens by this rule"), \
     OPT_GROUP_OF("Budgets", SETTING_BUDGET), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
-               "load at most B experts a layer in a forward, as many as the ranking says, or as few as keep the text close"), \
+               "load at most B experts per layer in a forward; `rank': as recommended by the rank stream; `auto': as few as " \
+               "keep the text close"), \
     OPT_INPUT_AS(0, "rank", args, settings.rank, "FILE|router|path|oracle[:printed]", \
-              "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
+              "keep the experts ranked highest by the rank stream FILE, or by `router', `path' or `oracle'"), \
     OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
                "apply the budget in these forwards; decode if not given"), \
     OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "replace or drop experts outside the budget")
@@ -145,7 +148,8 @@ enum setting_part {
                 "mtp[:depth=N]|self:skip=FILE[,...]", \
                 "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
-                   "draft up to N tokens one after another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
+                   "draft up to N tokens in sequence; 4, or the depth of the tree, if not given; `auto' chooses by measured " \
+                   "gain"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|static:width=N,depth=N|" \
                "dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
                "draft in this shape"), \

@@ -74,5 +74,5 @@ int tuned_check(const struct tuned *tuned, const struct model *model, struct err
     if (!tuned->path || !strcmp(index, tuned->index))
         return 0;
     return err_set(err, ERR_INPUT, "--settings: %s: was measured with another model file than %s; run moe-bench tune for this "
-                   "one", tuned->path, model_path(model));
+                   "model", tuned->path, model_path(model));
 }

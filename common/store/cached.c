@@ -241,7 +241,8 @@ static int make_slots(struct cached *cached, struct err *err)
         return err_memory(err);
     cached->memory = large_pages_alloc(cached->memory_bytes);
     if (!cached->memory)
-        return err_set(err, ERR_MEMORY, "no memory for %d experts of %zu bytes; cache fewer", s->slots,
+        return err_set(err, ERR_MEMORY, "there is not enough memory for %d experts of %zu bytes each; give a smaller "
+                       "--cache-experts", s->slots,
                        cached->slot_bytes);
     cached->block = device_map(cached->device, cached->memory, cached->memory_bytes);
     return 0;

@@ -98,7 +98,7 @@ static int start_threads(struct reads *reads, struct err *err)
         int failed = thread_start(&reads->thread[reads->threads], read_all, reads);
         if (failed) {
             errno = failed;
-            return err_errno(err, "cannot start a thread that reads %s", reads->file->path);
+            return err_errno(err, "a thread that reads %s cannot be started", reads->file->path);
         }
         reads->threads++;
     }
@@ -129,7 +129,8 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
     const size_t part = size_align(read->bytes - read->done, DIRECT_STEP);
     struct io_uring_sqe *entry = io_uring_get_sqe(&reads->ring);
     if (!entry)                             /* there are as many entries as reads, so some were not accepted */
-        return err_set(err, ERR_IO, "%s: io_uring has no free entry for a read", reads->file->path);
+        return err_set(err, ERR_IO, "%s: the submission queue of io_uring is full, so a read cannot be submitted",
+                       reads->file->path);
     io_uring_prep_read(entry, reads->file->fd, read->data + read->done,
                        (unsigned)(part < PART_MAX ? part : PART_MAX), read->offset + read->done);
     io_uring_sqe_set_data64(entry, (uint64_t)number);
@@ -141,7 +142,7 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
             io_uring_prep_nop(entry);       /* the next submit sends this entry, too, and it must not read then */
             io_uring_sqe_set_data64(entry, NO_READ);
             errno = -rc;
-            return err_errno(err, "%s: io_uring", reads->file->path);
+            return err_errno(err, "%s: reading with io_uring failed", reads->file->path);
         }
     }
 }
@@ -157,7 +158,7 @@ static int ring_next(struct reads *reads, bool wait, int *tag, struct err *err)
             continue;
         if (rc < 0) {
             errno = -rc;
-            return err_errno(err, "%s: io_uring", reads->file->path);
+            return err_errno(err, "%s: reading with io_uring failed", reads->file->path);
         }
         const uint64_t data = io_uring_cqe_get_data64(entry);
         const int number = (int)data, got = entry->res;
@@ -262,7 +263,7 @@ int reads_start(struct reads *reads, int tag, void *data, uint64_t offset, size_
 {
     int number = list_take(reads, &reads->idle);
     if (number < 0)
-        return err_set(err, ERR_INPUT, "%s: more than %d reads at once", reads->file->path, reads->depth);
+        return err_set(err, ERR_INPUT, "%s: more than %d reads were started at once", reads->file->path, reads->depth);
     struct read *read = &reads->read[number];
     *read = (struct read){.data = data, .offset = offset, .bytes = bytes, .tag = tag, .next = -1};
     if (reads->ring_open) {

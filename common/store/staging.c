@@ -33,9 +33,9 @@ static int take_memory(struct staging *staging, int slots, int buffers, struct e
         !size_add(room, DIRECT_STEP, &room))
         return err_memory(err);
     if (device_alloc(staging->device, all, &staging->block, err))
-        return err_at(err, "slots for %d experts", slots);
+        return err_at(err, "%d cache slots of experts", slots);
     if (device_alloc_shared(staging->device, room, &staging->shared, err))
-        return err_at(err, "%d experts in memory of the host that the device copies from", buffers);
+        return err_at(err, "%d pinned host buffers for experts", buffers);
     staging->memory = (char *)(uintptr_t)((staging->shared.address + DIRECT_STEP - 1) / DIRECT_STEP * DIRECT_STEP);
     return 0;
 }

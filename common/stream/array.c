@@ -21,9 +21,9 @@ int array_measure(enum dtype dtype, int rank, const uint64_t *shape, size_t *cou
     size_t elements = 1, total;
     for (int i = 0; i < rank; i++)
         if (shape[i] > SIZE_MAX || !size_mul(elements, (size_t)shape[i], &elements))
-            return err_set(err, ERR_INPUT, "an array's shape is larger than any memory; the stream is damaged");
+            return err_set(err, ERR_INPUT, "an array is larger than memory can be; the stream is damaged");
     if (!size_mul(elements, dtypes[dtype].size, &total))
-        return err_set(err, ERR_INPUT, "an array's shape is larger than any memory; the stream is damaged");
+        return err_set(err, ERR_INPUT, "an array is larger than memory can be; the stream is damaged");
     *count = elements;
     *bytes = total;
     return 0;
@@ -42,7 +42,7 @@ int array_decode(struct array *array, const uint8_t *payload, size_t bytes, stru
     struct array found = {.dtype = DTYPE_COUNT};
     size_t need;
     if (bytes < 8)
-        return err_set(err, ERR_INPUT, "an array has no head; the stream is damaged");
+        return err_set(err, ERR_INPUT, "an array has no header; the stream is damaged");
     for (int i = 0; i < DTYPE_COUNT; i++)
         if (payload[1] == (uint8_t)dtypes[i].numpy[1] && !memcmp(payload, dtypes[i].numpy, 3))
             found.dtype = (enum dtype)i;
@@ -50,7 +50,7 @@ int array_decode(struct array *array, const uint8_t *payload, size_t bytes, stru
         return err_set(err, ERR_INPUT, "an array has an unknown element type; the stream is damaged or newer");
     found.rank = payload[3];
     if (found.rank > ARRAY_RANK || memcmp(payload + 4, "\0\0\0\0", 4))
-        return err_set(err, ERR_INPUT, "an array's head is wrong; the stream is damaged or newer");
+        return err_set(err, ERR_INPUT, "an array's header is invalid; the stream is damaged or newer");
     size_t head = 8 + 8 * (size_t)found.rank;
     if (bytes < head)
         return err_set(err, ERR_INPUT, "an array's shape is truncated; the stream is damaged");
@@ -59,7 +59,8 @@ int array_decode(struct array *array, const uint8_t *payload, size_t bytes, stru
     if (array_measure(found.dtype, found.rank, found.shape, &found.count, &need, err))
         return -1;
     if (need != bytes - head)
-        return err_set(err, ERR_INPUT, "an array's shape needs %zu bytes, but it has %zu; the stream is damaged", need,
+        return err_set(err, ERR_INPUT, "an array's shape requires %zu bytes of data, but there are %zu; the stream is damaged",
+                       need,
                        bytes - head);
     found.data = payload + head;
     *array = found;

@@ -13,7 +13,8 @@ static const struct field coverage_fields[] = {
 static int check_layer(int layer, const struct header *header, struct err *err)
 {
     if (header->has_model && layer >= header->model.moe_layers)
-        return err_set(err, ERR_INPUT, "layer %d is not among the model's %d", layer, header->model.moe_layers);
+        return err_set(err, ERR_INPUT, "layer %d does not exist, the model has %d; the stream is damaged", layer,
+                       header->model.moe_layers);
     return 0;
 }
 
@@ -25,10 +26,10 @@ static int check_coverage(const void *body, const struct header *header, struct 
         return -1;
     for (int i = 0; i < coverage->points; i++) {
         if (coverage->budget[i] < 0 || (i && coverage->budget[i] <= coverage->budget[i - 1]))
-            return err_set(err, ERR_INPUT, "budgets are not ascending at point %d", i);
+            return err_set(err, ERR_INPUT, "budgets must ascend, but do not at point %d; the stream is damaged", i);
         if (!(coverage->mass[i] >= 0 && coverage->mass[i] <= 1.000001) ||
             !(coverage->served[i] >= 0 && coverage->served[i] <= 1.000001))
-            return err_set(err, ERR_INPUT, "a share at point %d is not from 0 to 1", i);
+            return err_set(err, ERR_INPUT, "a share at point %d is not from 0 to 1; the stream is damaged", i);
     }
     return 0;
 }
@@ -147,7 +148,7 @@ static int check_ascending(const int32_t *values, int points, const char *what, 
 {
     for (int i = 0; i < points; i++)
         if (values[i] < 1 || (i && values[i] <= values[i - 1]))
-            return err_set(err, ERR_INPUT, "%s are not ascending at point %d", what, i);
+            return err_set(err, ERR_INPUT, "%s must ascend, but do not at point %d; the stream is damaged", what, i);
     return 0;
 }
 
@@ -193,7 +194,7 @@ static int check_matrix(const void *body, const struct header *header, struct se
         return -1;
     for (int i = 0; i < of->points; i++)
         if (of->first[i] < 0 || of->second[i] < 0 || of->count[i] < 0 || of->count[i] > of->tokens)
-            return err_set(err, ERR_INPUT, "pair %d has an expert or a count that cannot be", i);
+            return err_set(err, ERR_INPUT, "pair %d has an impossible expert or count; the stream is damaged", i);
     return 0;
 }
 

@@ -228,14 +228,17 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
 {
     int64_t verified = 0, accepted = 0;
     if (iter->drafters > DECODE_DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "%d drafters; the maximum is %d", iter->drafters, DECODE_DRAFTERS_MAX);
+        return err_set(err, ERR_INPUT, "an iteration has %d drafters, more than the maximum of %d; the stream is damaged",
+                       iter->drafters, DECODE_DRAFTERS_MAX);
     for (int i = 0; i < iter->nodes; i++) {
         const int min = i ? 0 : -1, max = i ? iter->drafters : 0;
         if (iter->node_drafters && (iter->node_drafters[i] < min || iter->node_drafters[i] >= max))
-            return err_set(err, ERR_INPUT, "node %d is from drafter %d; there are %d", i, iter->node_drafters[i],
+            return err_set(err, ERR_INPUT, "node %d has drafter %d, but there are only %d; the stream is damaged", i,
+                           iter->node_drafters[i],
                            iter->drafters);
         if (iter->node_reviewers && (iter->node_reviewers[i] < -1 || iter->node_reviewers[i] >= max))
-            return err_set(err, ERR_INPUT, "node %d was reviewed by drafter %d; there are %d", i, iter->node_reviewers[i],
+            return err_set(err, ERR_INPUT, "node %d was reviewed by drafter %d, but there are only %d; the stream is damaged",
+                           i, iter->node_reviewers[i],
                            iter->drafters);
     }
     const int32_t *const counts[] = {iter->drafter_steps, iter->drafter_levels, iter->drafter_reviewed, iter->drafter_proposed,
@@ -244,21 +247,23 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
     for (int drafter = 0; drafter < iter->drafters; drafter++) {
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
             if (counts[i] && counts[i][drafter] < 0)
-                return err_set(err, ERR_INPUT, "a count of drafter %d is negative", drafter);
+                return err_set(err, ERR_INPUT, "a count of drafter %d is negative; the stream is damaged", drafter);
         for (size_t i = 0; i < sizeof times / sizeof *times; i++)
             if (times[i] && !(times[i][drafter] >= 0 && isfinite(times[i][drafter])))
-                return err_set(err, ERR_INPUT, "drafter %d takes %g microseconds", drafter, times[i][drafter]);
+                return err_set(err, ERR_INPUT, "the time of drafter %d must be finite and >= 0 us, not %g; the stream is "
+                               "damaged", drafter, times[i][drafter]);
         if (iter->drafter_bytes && iter->drafter_bytes[drafter] < 0)
-            return err_set(err, ERR_INPUT, "drafter %d reads a negative number of bytes", drafter);
+            return err_set(err, ERR_INPUT, "the bytes read by drafter %d are negative; the stream is damaged", drafter);
         if (iter->drafter_proposed && iter->drafter_verified &&
             iter->drafter_verified[drafter] > iter->drafter_proposed[drafter])
-            return err_set(err, ERR_INPUT, "%d tokens of drafter %d were verified but only %d proposed",
+            return err_set(err, ERR_INPUT, "%d tokens of drafter %d were verified, but only %d proposed; the stream is damaged",
                            iter->drafter_verified[drafter], drafter, iter->drafter_proposed[drafter]);
         verified += iter->drafter_verified ? iter->drafter_verified[drafter] : 0;
         accepted += iter->drafter_accepted ? iter->drafter_accepted[drafter] : 0;
     }
     if ((iter->drafter_verified && verified != iter->nodes - 1) || (iter->drafter_accepted && accepted != iter->accepted))
-        return err_set(err, ERR_INPUT, "%d tokens were verified and %d accepted, but by drafters %lld and %lld",
+        return err_set(err, ERR_INPUT, "%d tokens were verified and %d accepted, but the sums over drafters are %lld and "
+                       "%lld; the stream is damaged",
                        iter->nodes - 1, iter->accepted, (long long)verified, (long long)accepted);
     return 0;
 }
@@ -272,10 +277,12 @@ static int check_dropped(const struct decode_iter *iter, struct err *err)
     for (int i = 0; i < iter->steps; i++)
         dropped += iter->step_dropped[i];
     if (dropped != iter->dropped)
-        return err_set(err, ERR_INPUT, "dropped is %d, but the steps dropped %lld nodes", iter->dropped, (long long)dropped);
+        return err_set(err, ERR_INPUT, "%d nodes were dropped, but the sum over steps is %lld; the stream is damaged",
+                       iter->dropped, (long long)dropped);
     for (int i = 0; i < iter->dropped; i++)
         if (iter->dropped_parents[i] < 0 || iter->dropped_parents[i] >= iter->dropped_nodes[i])
-            return err_set(err, ERR_INPUT, "dropped node %d has parent %d; a parent has a smaller number",
+            return err_set(err, ERR_INPUT, "dropped node %d has parent %d, but a parent must have a smaller number; the "
+                           "stream is damaged",
                            iter->dropped_nodes[i], iter->dropped_parents[i]);
     return 0;
 }
@@ -285,10 +292,12 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
 {
     for (int i = 0; iter->node_match && i < iter->nodes; i++)
         if (iter->node_match[i] < 0)
-            return err_set(err, ERR_INPUT, "node %d matches %d tokens", i, iter->node_match[i]);
+            return err_set(err, ERR_INPUT, "node %d has a negative match length, %d tokens; the stream is damaged", i,
+                           iter->node_match[i]);
     for (int i = 0; iter->node_acceptance && i < iter->nodes; i++)
         if (iter->node_acceptance[i] < 0 || iter->node_acceptance[i] > 1)
-            return err_set(err, ERR_INPUT, "the acceptance probability of node %d is %g, not from 0 to 1", i,
+            return err_set(err, ERR_INPUT, "the acceptance probability of node %d is %g, not from 0 to 1; the stream is "
+                           "damaged", i,
                            (double)iter->node_acceptance[i]);
     if (!iter->step_kind || !iter->step_drafter || !iter->step_leaf || !iter->step_leaves || !iter->step_tokens ||
         !iter->step_added)
@@ -297,8 +306,8 @@ static int check_steps(const struct decode_iter *iter, struct err *err)
         if (iter->step_kind[i] < 1 || iter->step_kind[i] > 3 || iter->step_drafter[i] < -1 ||
             iter->step_drafter[i] >= DECODE_DRAFTERS_MAX || iter->step_leaf[i] < 0 || iter->step_leaves[i] < 0 ||
             iter->step_tokens[i] < 0 || iter->step_added[i] < 0)
-            return err_set(err, ERR_INPUT, "step %d of the policy has a value out of range: kind %d, drafter %d, %d leaves "
-                           "from %d on, %d tokens, %d added", i, iter->step_kind[i], iter->step_drafter[i],
+            return err_set(err, ERR_INPUT, "policy step %d has a value out of range (kind %d, drafter %d, %d leaves from leaf "
+                           "%d on, %d tokens, %d added); the stream is damaged", i, iter->step_kind[i], iter->step_drafter[i],
                            iter->step_leaves[i], iter->step_leaf[i], iter->step_tokens[i], iter->step_added[i]);
     return check_dropped(iter, err);
 }
@@ -310,10 +319,12 @@ static int check_shared(const struct decode_iter *iter, struct err *err)
     if (iter->shared_texts < 2)
         return 0;
     if (iter->shared_rows < own + iter->shared_texts - 1)
-        return err_set(err, ERR_INPUT, "%d texts share a forward of %d rows, %d of which are one text's", iter->shared_texts,
+        return err_set(err, ERR_INPUT, "%d texts share a forward of %d rows, but one text alone has %d rows; the stream is "
+                       "damaged", iter->shared_texts,
                        iter->shared_rows, own);
     if (!(iter->shared_us >= 0 && isfinite(iter->shared_us)))
-        return err_set(err, ERR_INPUT, "the time of a shared forward must be finite and >= 0 us, not %g", iter->shared_us);
+        return err_set(err, ERR_INPUT, "the time of a shared forward must be finite and >= 0 us, not %g; the stream is "
+                       "damaged", iter->shared_us);
     return 0;
 }
 
@@ -322,7 +333,8 @@ static int check_forecasts(const struct decode_iter *iter, const struct header *
 {
     const int layers = header->model.moe_layers;
     if (iter->forecasts > DECODE_FORECASTS_MAX)
-        return err_set(err, ERR_INPUT, "%d sources of forecasts; the maximum is %d", iter->forecasts, DECODE_FORECASTS_MAX);
+        return err_set(err, ERR_INPUT, "an iteration has %d sources of forecasts, more than the maximum of %d; the stream is "
+                       "damaged", iter->forecasts, DECODE_FORECASTS_MAX);
     if (!iter->forecast_wanted || !iter->forecast_named || !iter->forecast_right)
         return 0;
     for (int i = 0; i < iter->forecasts; i++)
@@ -330,7 +342,8 @@ static int check_forecasts(const struct decode_iter *iter, const struct header *
             const size_t at = (size_t)i * (size_t)layers + (size_t)layer;
             const int named = iter->forecast_named[at], right = iter->forecast_right[at], wanted = iter->forecast_wanted[layer];
             if (right < 0 || right > named || right > wanted)
-                return err_set(err, ERR_INPUT, "forecast %d of layer %d: %d experts right of %d named and %d requested", i,
+                return err_set(err, ERR_INPUT, "forecast %d of layer %d: %d experts cannot be right of %d forecast and %d "
+                               "requested; the stream is damaged", i,
                                layer, right, named, wanted);
         }
     return 0;
@@ -342,24 +355,31 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     if (sequences_use(open, iter->sequence, err))
         return -1;
     if (iter->nodes < 1)
-        return err_set(err, ERR_INPUT, "a verification without tokens");
+        return err_set(err, ERR_INPUT, "a verification has no tokens; the stream is damaged");
     if (iter->drafted < iter->nodes - 1)
-        return err_set(err, ERR_INPUT, "%d drafted tokens were verified but only %d drafted", iter->nodes - 1, iter->drafted);
+        return err_set(err, ERR_INPUT, "%d tokens were verified, but only %d drafted; the stream is damaged", iter->nodes - 1,
+                       iter->drafted);
     if (iter->accepted > iter->nodes - 1)
-        return err_set(err, ERR_INPUT, "%d tokens accepted of %d", iter->accepted, iter->nodes - 1);
+        return err_set(err, ERR_INPUT, "%d tokens were accepted, but only %d verified; the stream is damaged", iter->accepted,
+                       iter->nodes - 1);
     if (iter->emitted > iter->accepted + 1)
-        return err_set(err, ERR_INPUT, "%d tokens emitted of %d accepted and a bonus token", iter->emitted, iter->accepted);
+        return err_set(err, ERR_INPUT, "%d tokens were emitted, but only %d accepted and one bonus token; the stream is "
+                       "damaged", iter->emitted, iter->accepted);
     for (int i = 0; iter->node_parents && i < iter->nodes; i++)
         if (i ? iter->node_parents[i] < 0 || iter->node_parents[i] >= i : iter->node_parents[i] != -1)
-            return err_set(err, ERR_INPUT, "node %d has parent %d", i, iter->node_parents[i]);
+            return err_set(err, ERR_INPUT, "node %d has the impossible parent %d; the stream is damaged", i,
+                           iter->node_parents[i]);
     for (int i = 0; iter->divergence && i < iter->emitted; i++)
         if (iter->divergence[i] < 0)
-            return err_set(err, ERR_INPUT, "token %d has a divergence of %g", i, (double)iter->divergence[i]);
+            return err_set(err, ERR_INPUT, "the divergence of token %d is negative, %g; the stream is damaged", i,
+                           (double)iter->divergence[i]);
     if (iter->flips > iter->emitted)
-        return err_set(err, ERR_INPUT, "%d of %d tokens are flips", iter->flips, iter->emitted);
+        return err_set(err, ERR_INPUT, "%d tokens are flips, but only %d were emitted; the stream is damaged", iter->flips,
+                       iter->emitted);
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
-            return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
+            return err_set(err, ERR_INPUT, "the overlap of node %d is %g, not from 0 to 1; the stream is damaged", i,
+                           (double)iter->overlap[i]);
     return check_shared(iter, err) || check_drafters(iter, err) || check_steps(iter, err) ||
            check_forecasts(iter, header, err) ? -1 : 0;
 }
@@ -368,17 +388,21 @@ static int check_iter(const void *body, const struct header *header, struct sequ
 static int check_tree(const struct decode_draft *draft, struct err *err)
 {
     if (!draft->parents || !draft->asked || (draft->accepted && !draft->path))
-        return err_set(err, ERR_INPUT, "a tree without parents, without requested numbers, or without its path");
+        return err_set(err, ERR_INPUT, "a tree lacks its parents, its requested numbers or its accepted path; the stream is "
+                       "damaged");
     for (int i = 0; i < draft->n; i++) {
         if (i ? draft->parents[i] < 0 || draft->parents[i] >= i : draft->parents[i] != -1)
-            return err_set(err, ERR_INPUT, "token %d has parent %d", i, draft->parents[i]);
+            return err_set(err, ERR_INPUT, "token %d has the impossible parent %d; the stream is damaged", i,
+                           draft->parents[i]);
         if (draft->asked[i] < 0)
-            return err_set(err, ERR_INPUT, "%d tokens were requested after token %d", draft->asked[i], i);
+            return err_set(err, ERR_INPUT, "a negative number of tokens, %d, was requested after token %d; the stream is "
+                           "damaged", draft->asked[i], i);
     }
     for (int i = 0; i < draft->accepted; i++) {
         int above = i ? draft->path[i - 1] : 0;
         if (draft->path[i] < 1 || draft->path[i] >= draft->n || draft->parents[draft->path[i]] != above)
-            return err_set(err, ERR_INPUT, "accepted token %d is %d, which does not follow %d", i, draft->path[i], above);
+            return err_set(err, ERR_INPUT, "accepted token %d is node %d, which does not follow node %d; the stream is "
+                           "damaged", i, draft->path[i], above);
     }
     return 0;
 }
@@ -392,24 +416,30 @@ static int check_draft(const void *body, const struct header *header, struct seq
     if (tree && check_tree(draft, err))
         return -1;
     if (draft->n < 1 || (!tree && draft->n > draft->K + 1))
-        return err_set(err, ERR_INPUT, "a draft of %d tokens; the maximum is %d", draft->n - 1, draft->K);
+        return err_set(err, ERR_INPUT, "a draft has %d tokens, more than its maximum of %d; the stream is damaged",
+                       draft->n - 1, draft->K);
     for (int k = 0; draft->match && k < draft->n; k++)
         if (draft->match[k] < 0)
-            return err_set(err, ERR_INPUT, "token %d matches %d tokens", k, draft->match[k]);
+            return err_set(err, ERR_INPUT, "token %d has a negative match length, %d tokens; the stream is damaged", k,
+                           draft->match[k]);
     if (draft->accepted >= draft->n)
-        return err_set(err, ERR_INPUT, "%d tokens accepted of %d", draft->accepted, draft->n - 1);
+        return err_set(err, ERR_INPUT, "%d tokens were accepted, but only %d verified; the stream is damaged", draft->accepted,
+                       draft->n - 1);
     if (draft->left < 1)
-        return err_set(err, ERR_INPUT, "a position without a following token");
+        return err_set(err, ERR_INPUT, "drafts are recorded at a position without a next token; the stream is damaged");
     size_t slots = (size_t)header->model.moe_layers * (size_t)header->model.top_k;
     for (int k = 0; k < draft->n; k++) {
         if (!(draft->draft_us[k] >= 0 && draft->verify_us[k] >= 0) || isinf(draft->draft_us[k] + draft->verify_us[k]))
-            return err_set(err, ERR_INPUT, "a draft of %d tokens takes %g and %g microseconds", k, draft->draft_us[k],
+            return err_set(err, ERR_INPUT, "the times of a draft of %d tokens must be finite and >= 0 us, not %g and %g; the "
+                           "stream is damaged", k, draft->draft_us[k],
                            draft->verify_us[k]);
         if (draft->bytes[k] < 0 || draft->experts_loaded[k] < 0 || (draft->draft_bytes && draft->draft_bytes[k] < 0))
-            return err_set(err, ERR_INPUT, "bytes or experts of a draft of %d tokens are negative", k);
+            return err_set(err, ERR_INPUT, "the bytes or experts of a draft of %d tokens are negative; the stream is damaged",
+                           k);
         for (size_t i = 0; draft->experts && i < slots; i++)
             if (draft->experts[(size_t)k * slots + i] < -1 || draft->experts[(size_t)k * slots + i] >= header->model.experts)
-                return err_set(err, ERR_INPUT, "token %d has expert %d of %d", k, draft->experts[(size_t)k * slots + i],
+                return err_set(err, ERR_INPUT, "token %d has expert %d, but there are only %d; the stream is damaged", k,
+                               draft->experts[(size_t)k * slots + i],
                                header->model.experts);
     }
     return 0;
@@ -420,7 +450,8 @@ static int check_done(const void *body, const struct header *header, struct sequ
     const struct decode_done *done = body;
     (void)header;
     if (done->num_accepted_tokens > done->num_draft_tokens)
-        return err_set(err, ERR_INPUT, "%d tokens accepted of %d drafted", done->num_accepted_tokens, done->num_draft_tokens);
+        return err_set(err, ERR_INPUT, "%d tokens were accepted, but only %d drafted; the stream is damaged",
+                       done->num_accepted_tokens, done->num_draft_tokens);
     return sequences_end(open, done->sequence, err);
 }
 

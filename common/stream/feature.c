@@ -26,10 +26,12 @@ static int check_begin(const void *body, const struct header *header, struct seq
     const struct feature_begin *begin = body;
     (void)header;
     if (open->count)
-        return err_set(err, ERR_INPUT, "sequence %lld begins before sequence %lld has ended", (long long)begin->sequence,
+        return err_set(err, ERR_INPUT, "sequence %lld begins before sequence %lld has ended; the stream is damaged",
+                       (long long)begin->sequence,
                        (long long)open->open[0]);
     if (!begin->text_tokens || begin->prompt_tokens > begin->text_tokens)
-        return err_set(err, ERR_INPUT, "a text of %d tokens cannot have a prompt of %d", begin->text_tokens,
+        return err_set(err, ERR_INPUT, "a text of %d tokens cannot have a prompt of %d; the stream is damaged",
+                       begin->text_tokens,
                        begin->prompt_tokens);
     return sequences_begin(open, begin->sequence, err);
 }
@@ -40,17 +42,21 @@ static int check_states(const void *body, const struct header *header, struct se
     if (sequences_use(open, states->sequence, err))
         return -1;
     if (!states->n || !states->points)
-        return err_set(err, ERR_INPUT, "%d states of %d tokens: expected at least one of each", states->points, states->n);
+        return err_set(err, ERR_INPUT, "a record has %d states of %d tokens, but needs at least one of each; the stream is "
+                       "damaged", states->points, states->n);
     for (int i = 0; i < states->n; i++) {
         if (states->tokens[i] < 0 || states->tokens[i] >= header->model.vocab)
-            return err_set(err, ERR_INPUT, "token %d is %d, beyond the vocabulary of %d", i, states->tokens[i],
+            return err_set(err, ERR_INPUT, "token %d is %d, outside the vocabulary of %d tokens; the stream is damaged", i,
+                           states->tokens[i],
                            header->model.vocab);
         if (states->mask[i] > 1)
-            return err_set(err, ERR_INPUT, "the mask of token %d is %d, must be 0 or 1", i, states->mask[i]);
+            return err_set(err, ERR_INPUT, "the mask of token %d is %d, but must be 0 or 1; the stream is damaged", i,
+                           states->mask[i]);
     }
     for (int i = 0; i < states->points; i++)
         if (states->point[i] < (i ? states->point[i - 1] + 1 : 0) || states->point[i] > header->model.layers)
-            return err_set(err, ERR_INPUT, "state %d is that of layer %d: layers must ascend, up to the model's number, %d", i,
+            return err_set(err, ERR_INPUT, "state %d is of layer %d, but layers must ascend, up to %d; the stream is damaged",
+                           i,
                            states->point[i], header->model.layers);
     return 0;
 }

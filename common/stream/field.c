@@ -133,7 +133,7 @@ static int read_word(const struct record *record, const struct field *field, int
             *out = i;
             return 0;
         }
-    err_set(err, ERR_INPUT, "key '%s' is '%.40s', which is not one of its words; the stream is damaged or newer", field->key,
+    err_set(err, ERR_INPUT, "key '%s' has the unknown value '%.40s'; the stream is damaged or newer", field->key,
             word);
     return record_error_at(record, err);
 }
@@ -143,7 +143,7 @@ static int read_whole(const struct record *record, const char *key, int64_t max,
     if (record_int(record, key, out, err))
         return -1;
     if (*out < 0 || *out > max) {
-        err_set(err, ERR_INPUT, "key '%s' is %lld, must be from 0 to %lld; the stream is damaged", key, (long long)*out,
+        err_set(err, ERR_INPUT, "key '%s' is %lld, but must be from 0 to %lld; the stream is damaged", key, (long long)*out,
                 (long long)max);
         return record_error_at(record, err);
     }
@@ -219,7 +219,7 @@ static int read_array(const struct record_kind *kind, const struct field *field,
     if (field->dtypes && record_array_any(record, field->key, &found, err))
         return -1;
     if (field->dtypes && !(field->dtypes >> found.dtype & 1)) {
-        err_set(err, ERR_INPUT, "key '%s' has elements of type %s; the stream is damaged or newer", field->key,
+        err_set(err, ERR_INPUT, "key '%s' has elements of the unexpected type %s; the stream is damaged or newer", field->key,
                 array_dtype_name(found.dtype));
         return record_error_at(record, err);
     }
@@ -256,7 +256,7 @@ static int put_array(const struct record_kind *kind, const struct field *field, 
     int rank;
     uint64_t shape[ARRAY_RANK];
     if (field->dtypes && !(field->dtypes >> get_dtype(body, field) & 1))
-        return err_set(err, ERR_INPUT, "%s: key '%s' has elements of type %s", kind->type, field->key,
+        return err_set(err, ERR_INPUT, "%s: key '%s' has elements of the unexpected type %s", kind->type, field->key,
                        array_dtype_name(get_dtype(body, field)));
     if (field_shape(kind, field, body, header, &rank, shape, err))
         return err_at(err, "%s: key '%s'", kind->type, field->key);
@@ -309,9 +309,9 @@ static size_t sequences_find(const struct sequences *open, int64_t sequence)
 int sequences_begin(struct sequences *open, int64_t sequence, struct err *err)
 {
     if (sequences_find(open, sequence))
-        return err_set(err, ERR_INPUT, "sequence %lld is begun twice", (long long)sequence);
+        return err_set(err, ERR_INPUT, "sequence %lld begins twice; the stream is damaged", (long long)sequence);
     if (open->count == SEQUENCES_OPEN)
-        return err_set(err, ERR_INPUT, "more than %d sequences are open at once", SEQUENCES_OPEN);
+        return err_set(err, ERR_INPUT, "more than %d sequences are open at once; the stream is damaged", SEQUENCES_OPEN);
     if (mem_grow(&open->open, &open->room, open->count + 1, sizeof *open->open, err))
         return -1;
     open->open[open->count++] = sequence;
@@ -321,7 +321,8 @@ int sequences_begin(struct sequences *open, int64_t sequence, struct err *err)
 int sequences_use(const struct sequences *open, int64_t sequence, struct err *err)
 {
     if (!sequences_find(open, sequence))
-        return err_set(err, ERR_INPUT, "sequence %lld is used but was not begun, or has ended", (long long)sequence);
+        return err_set(err, ERR_INPUT, "sequence %lld is used before its begin record or after its end; the stream is damaged",
+                       (long long)sequence);
     return 0;
 }
 

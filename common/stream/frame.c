@@ -26,9 +26,9 @@ int frame_counts_add(struct frame_counts *counts, const char *type, struct err *
         return 0;
     }
     if (strlen(type) >= FRAME_TYPE)
-        return err_set(err, ERR_INPUT, "a record type has more than %d letters", FRAME_TYPE - 1);
+        return err_set(err, ERR_INPUT, "a record type has more than %d letters; the stream is damaged", FRAME_TYPE - 1);
     if (counts->count == COUNT_TYPES)
-        return err_set(err, ERR_INPUT, "a stream has more than %d record types; it is damaged", COUNT_TYPES);
+        return err_set(err, ERR_INPUT, "the stream has more than %d record types; it is damaged", COUNT_TYPES);
     if (mem_grow(&counts->items, &counts->room, counts->count + 1, sizeof *counts->items, err))
         return -1;
     struct frame_count *added = &counts->items[counts->count++];

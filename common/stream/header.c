@@ -55,7 +55,7 @@ static void *grow_by_one(void *old, int count, size_t size, struct err *err)
 {
     size_t room = (size_t)count;
     if (count >= HEADER_ITEMS) {
-        err_set(err, ERR_INPUT, "a stream's header has more than %d labels or sources", HEADER_ITEMS);
+        err_set(err, ERR_INPUT, "the header of a stream has more than %d labels or sources; merge fewer streams", HEADER_ITEMS);
         return NULL;
     }
     return mem_grow(&old, &room, room + 1, size, err) ? NULL : old;
@@ -224,7 +224,7 @@ int header_same_model(const struct stream_model *data, const struct stream_model
     if (describe_difference(data, model, &why, &shape, err))
         goto done;
     if (shape || (why.length && !force)) {
-        err_set(err, ERR_INPUT, "%s was made with %s, which does not fit %s (%s); make it with this model%s", what, name, here,
+        err_set(err, ERR_INPUT, "%s was made with %s, which differs from %s (%s); make it with this model%s", what, name, here,
                 why.data, shape ? "" : ", or use --force");
         goto done;
     }

@@ -118,7 +118,7 @@ static int take_extent(const struct record *map, const char *key, int64_t min, i
     if (record_int(map, key, &value, err))
         return -1;
     if (value < min || value > max) {
-        err_set(err, ERR_INPUT, "key '%s' is %lld, must be from %lld to %lld; the stream is damaged", key, (long long)value,
+        err_set(err, ERR_INPUT, "key '%s' is %lld, but must be from %lld to %lld; the stream is damaged", key, (long long)value,
                 (long long)min, (long long)max);
         return record_error_at(map, err);
     }
@@ -133,7 +133,7 @@ static int take_hash(const struct record *map, const char *key, char out[65], st
         return -1;
     size_t length = strlen(text);
     if (length && (length != 64 || strspn(text, "0123456789abcdef") != 64)) {
-        err_set(err, ERR_INPUT, "key '%s' is not a SHA-256 in hex; the stream is damaged", key);
+        err_set(err, ERR_INPUT, "key '%s' must be a SHA-256 in hexadecimal; the stream is damaged", key);
         return record_error_at(map, err);
     }
     memcpy(out, text, length + 1);
@@ -174,7 +174,8 @@ static int open_list(const struct record *map, const char *key, struct cursor *i
             struct wire_value list;
             *items = (struct cursor){map->entries[i].begin, map->entries[i].end};
             if (cursor_next(items, &list) || list.type != WIRE_ARRAY || list.count > HEADER_ITEMS) {
-                err_set(err, ERR_INPUT, "key '%s' must be a list of at most %d; the stream is damaged", key, HEADER_ITEMS);
+                err_set(err, ERR_INPUT, "key '%s' must be a list of at most %d entries; the stream is damaged", key,
+                        HEADER_ITEMS);
                 return record_error_at(map, err);
             }
             *count = (int)list.count;
@@ -284,11 +285,11 @@ static int decode(struct header *out, const uint8_t *begin, const uint8_t *end, 
         goto done;
     const struct stream_schema *schema = stream_schema_named(header.kind_name);
     if (!schema && !depth) {
-        err_set(err, ERR_INPUT, "header: '%.40s' streams are not known to this version; use a newer one", header.kind_name);
+        err_set(err, ERR_INPUT, "header: streams of kind '%.40s' are unknown to this version; update moekit", header.kind_name);
         goto done;
     }
     if (schema && !depth && header.version > schema->version) {
-        err_set(err, ERR_INPUT, "header: version %d of '%s' streams is newer than this program's %d; use a newer one",
+        err_set(err, ERR_INPUT, "header: version %d of '%s' streams is newer than this program's %d; update moekit",
                 header.version, schema->name, schema->version);
         goto done;
     }

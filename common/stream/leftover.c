@@ -43,7 +43,8 @@ int leftover_find(struct text *out, const char *path, struct err *err)
     if (exists && (!found || (given.st_size >= bytes && !is_whole(path))))
         found = path;
     text_clear(out);
-    int rc = exists && !S_ISREG(given.st_mode) ? err_set(err, ERR_INPUT, "%s: is read twice; name a file on disk", path)
+    int rc = exists && !S_ISREG(given.st_mode) ? err_set(err, ERR_INPUT, "%s: must be read twice, which a pipe does not "
+                                                         "allow; name a file on disk", path)
            : found ? text_puts(out, found, err) : 0;
     text_free(&part);
     text_free(&old);

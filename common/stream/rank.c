@@ -17,15 +17,18 @@ static int check_layer(const void *body, const struct header *header, struct seq
     uint8_t *seen;
     (void)open;
     if (rank->layer >= header->model.moe_layers)
-        return err_set(err, ERR_INPUT, "layer %d is not among the model's %d", rank->layer, header->model.moe_layers);
+        return err_set(err, ERR_INPUT, "layer %d does not exist, the model has %d; the stream is damaged", rank->layer,
+                       header->model.moe_layers);
     if (rank->budget == 0 || rank->budget > experts)
-        return err_set(err, ERR_INPUT, "budget %d is not from 1 to %d", rank->budget, experts);
+        return err_set(err, ERR_INPUT, "the budget is %d, but must be from 1 to %d; the stream is damaged", rank->budget,
+                       experts);
     seen = mem_alloc((size_t)experts, 1, err);
     if (!seen)
         return -1;
     for (int i = 0; i < experts; i++) {
         if (rank->order[i] < 0 || rank->order[i] >= experts || seen[rank->order[i]]++) {
-            err_set(err, ERR_INPUT, "its order is not a permutation: expert %d at index %d", rank->order[i], i);
+            err_set(err, ERR_INPUT, "the order is not a permutation: expert %d at index %d; the stream is damaged",
+                    rank->order[i], i);
             goto done;
         }
     }

@@ -61,9 +61,10 @@ static int fill(struct reader *reader, struct err *err)
 static int truncated(const struct reader *reader, struct err *err)
 {
     if (!reader->offset && !reader->length)
-        return err_set(err, ERR_INPUT, "%s: empty, not a stream; its producer wrote nothing%s", reader->name,
+        return err_set(err, ERR_INPUT, "%s: is empty, so its producer wrote nothing%s", reader->name,
                        !strcmp(reader->name, "standard input") ? ", or no file was named" : "");
-    return err_set(err, ERR_INPUT, "%s: truncated at byte %llu: no end record; the producer was interrupted; run it again",
+    return err_set(err, ERR_INPUT, "%s: is truncated at byte %llu, without an end record, because its producer was "
+                   "interrupted; run it again",
                    reader->name, (unsigned long long)(reader->offset + (reader->length - reader->start)));
 }
 
@@ -112,17 +113,18 @@ static int read_guard(struct reader *reader, struct err *err)
                                                                                                        : FRAME_GUARD_BYTES))
             return truncated(reader, err);
         if (reader->length >= 7 && !memcmp(at, FRAME_GUARD, 7))
-            return err_set(err, ERR_INPUT, "%s: the stream was damaged by a conversion of line ends; copy it as binary",
+            return err_set(err, ERR_INPUT, "%s: a conversion of line ends damaged the stream; copy it as a binary file",
                            reader->name);
         if (reader->length > 4 && !memcmp(at, "\x89MOEW", 5))         /* magic number of moe-model(5) */
             return err_set(err, ERR_INPUT, "%s: is a model file, not a stream; moe-view shows it", reader->name);
-        return err_set(err, ERR_INPUT, "%s: not a moekit stream; give the output of a moekit command", reader->name);
+        return err_set(err, ERR_INPUT, "%s: is not a moekit stream; give the output of a moekit command", reader->name);
     }
     if (reader->length < FRAME_BYTES)
         return truncated(reader, err);
     int major = at[11] | at[12] << 8, minor = at[13] | at[14] << 8;
     if (major != FRAME_MAJOR)
-        return err_set(err, ERR_INPUT, "%s: framing version %d.%d, but this program reads %d; use a matching program",
+        return err_set(err, ERR_INPUT, "%s: has framing version %d.%d, but this program reads version %d; use a matching "
+                       "version of moekit",
                        reader->name, major, minor, FRAME_MAJOR);
     xxh3_stream_put(reader->digest, at, FRAME_BYTES);
     reader->object = FRAME_BYTES;
@@ -139,7 +141,7 @@ static int read_header(struct reader *reader, enum stream_kind kind, struct err 
         return err_at(err, "%s", reader->name);
     xxh3_stream_put(reader->digest, at, reader->object);
     if (kind != STREAM_ANY && reader->header.kind != kind)
-        return err_set(err, ERR_INPUT, "%s: a %s stream; expected a %s stream", reader->name, reader->header.kind_name,
+        return err_set(err, ERR_INPUT, "%s: is a %s stream; expected a %s stream", reader->name, reader->header.kind_name,
                        stream_schema(kind)->name);
     reader->schema = stream_schema(reader->header.kind);
     size_t largest = 1;
@@ -176,7 +178,7 @@ int reader_open_fd(struct reader **out, int fd, const char *name, const void *fi
         memcpy(reader->buffer, first, first_bytes);
     reader->length = first_bytes;
     if (isatty(fd)) {
-        err_set(err, ERR_INPUT, "%s: a stream is not read from a terminal; name a file, or pipe one in", name);
+        err_set(err, ERR_INPUT, "%s: is a terminal, from which no stream can be read; name a file, or pipe one in", name);
         goto failed;
     }
     if (read_guard(reader, err) || read_header(reader, kind, err))
@@ -255,16 +257,17 @@ static int open_record(struct reader *reader, struct err *err)
     int64_t number;
     reader->record = (struct record){.type = reader->type, .file = reader->name, .memory = &reader->memory};
     if (cursor_next(&cursor, &list) || list.type != WIRE_ARRAY || list.count != 3)
-        return err_set(err, ERR_INPUT, "%s: byte %llu: not a record; the stream is damaged", reader->name,
+        return err_set(err, ERR_INPUT, "%s: byte %llu: there is no record; the stream is damaged", reader->name,
                        (unsigned long long)reader->offset);
     if (cursor_next(&cursor, &type) || type.type != WIRE_TEXT || !type.bytes || type.bytes >= sizeof reader->type ||
         memchr(type.data, 0, type.bytes))
-        return err_set(err, ERR_INPUT, "%s: byte %llu: a record without a type; the stream is damaged", reader->name,
+        return err_set(err, ERR_INPUT, "%s: byte %llu: a record has no type; the stream is damaged", reader->name,
                        (unsigned long long)reader->offset);
     memset(reader->type, 0, sizeof reader->type);
     memcpy(reader->type, type.data, type.bytes);
     if (cursor_next(&cursor, &index) || !wire_int64(&index, &number) || number != reader->index)
-        return err_set(err, ERR_INPUT, "%s: record %lld (%s) does not carry its number; records are missing or out of order",
+        return err_set(err, ERR_INPUT, "%s: record %lld (%s) has another number; records are missing or out of order, so make "
+                       "the stream again",
                        reader->name, (long long)reader->index, reader->type);
     reader->record.index = number;
     reader->record.payload = cursor.at;
@@ -280,7 +283,8 @@ static int aborted(struct reader *reader, struct err *err)
     if (record_text_if_any(&reader->record, "message", &message, err))
         return -1;
     reader->abort_message = message;
-    return err_set(err, ERR_INPUT, "%s: its producer, %s, gave up: %s", reader->name, reader->header.tool, message);
+    return err_set(err, ERR_INPUT, "%s: is incomplete, because its producer, %s, failed: %s", reader->name,
+                   reader->header.tool, message);
 }
 
 static int ended(struct reader *reader, struct err *err)
@@ -292,18 +296,18 @@ static int ended(struct reader *reader, struct err *err)
     xxh3_stream_put(reader->digest, reader->buffer + reader->start, reader->object - FRAME_DIGEST);
     frame_digest(xxh3_stream_digest(reader->digest), seen);
     if (memcmp(seen, digest, FRAME_DIGEST))
-        return err_set(err, ERR_INPUT, "%s: its digest is wrong: the stream was changed or damaged; make it again",
+        return err_set(err, ERR_INPUT, "%s: its digest is wrong, so the stream was changed or damaged; make it again",
                        reader->name);
     if (reader->sequences.count)
-        return err_set(err, ERR_INPUT, "%s: sequence %lld was begun but never ended", reader->name,
+        return err_set(err, ERR_INPUT, "%s: sequence %lld has a beginning, but no end; the stream is damaged", reader->name,
                        (long long)reader->sequences.open[0]);
     reader->start += reader->object;
     reader->offset += reader->object;
     reader->object = 0;
     int more = reader->length > reader->start ? 1 : fill(reader, err);
     if (more > 0)
-        return err_set(err, ERR_INPUT, "%s: byte %llu: bytes after the end record; streams cannot be joined by cat; "
-                       "give them as files", reader->name, (unsigned long long)reader->offset);
+        return err_set(err, ERR_INPUT, "%s: byte %llu: the end record is followed by more bytes; streams cannot be joined "
+                       "with cat, so give them as separate files", reader->name, (unsigned long long)reader->offset);
     return more;
 }
 
@@ -312,8 +316,8 @@ static int check_record(struct reader *reader, struct err *err)
     struct record *record = &reader->record;
     record->kind = stream_schema_record(reader->schema, reader->type);
     if (!record->kind && !frame_is_ancillary(reader->type))
-        return err_set(err, ERR_INPUT, "%s: record %lld has type '%s', which %s streams of this version do not have; use a "
-                       "newer program", reader->name, (long long)record->index, reader->type, reader->schema->name);
+        return err_set(err, ERR_INPUT, "%s: record %lld has type '%s', which is unknown in %s streams; update moekit",
+                       reader->name, (long long)record->index, reader->type, reader->schema->name);
     if (record_index(record, err))
         return record_error_at(record, err);
     if (!record->kind)
@@ -353,7 +357,7 @@ int reader_next(struct reader *reader, const struct record **record, struct err 
     if (reader->state == ENDED)
         return 0;
     if (reader->state == BROKEN)
-        return err_set(err, ERR_INPUT, "%s: cannot be read on after a fault", reader->name);
+        return err_set(err, ERR_INPUT, "%s: cannot be read further after an error", reader->name);
     int more = next(reader, err);
     if (more < 0)
         reader->state = BROKEN;

@@ -54,7 +54,7 @@ static int index_entry(struct record_entry *entry, struct cursor *cursor, struct
     if (cursor_next(cursor, &entry->key))
         return err_set(err, ERR_INPUT, "a map is truncated; the stream is damaged");
     if (entry->key.type != WIRE_TEXT)
-        return err_set(err, ERR_INPUT, "a key is %s, must be text; the stream is damaged", wire_type_name(entry->key.type));
+        return err_set(err, ERR_INPUT, "a key is %s, but must be text; the stream is damaged", wire_type_name(entry->key.type));
     entry->begin = cursor->at;
     if (cursor_skip(cursor))
         return err_set(err, ERR_INPUT, "a map is truncated; the stream is damaged");
@@ -69,7 +69,7 @@ int record_index(struct record *record, struct err *err)
     if (cursor_next(&cursor, &map) || map.type != WIRE_MAP)
         return err_set(err, ERR_INPUT, "its payload is not a map; the stream is damaged");
     if (map.count > RECORD_KEYS)
-        return err_set(err, ERR_INPUT, "a map has %lu keys, more than the limit of %d; the stream is damaged",
+        return err_set(err, ERR_INPUT, "a map has %lu keys, but the limit is %d; the stream is damaged",
                        (unsigned long)map.count, RECORD_KEYS);
     record->entries = record_memory_take(record->memory, map.count * sizeof *record->entries, err);
     if (!record->entries)
@@ -113,7 +113,7 @@ static int at_key(const struct record *record, const char *key, struct err *err)
 static int not_a(const struct record *record, const char *key, const struct wire_value *value, const char *wanted,
                  struct err *err)
 {
-    err_set(err, ERR_INPUT, "is %s, must be %s; the stream is damaged or of another version", wire_type_name(value->type),
+    err_set(err, ERR_INPUT, "is %s, but must be %s; the stream is damaged or of another version", wire_type_name(value->type),
             wanted);
     return at_key(record, key, err);
 }
@@ -191,7 +191,7 @@ int record_text(const struct record *record, const char *key, const char **out, 
     if (value.type != WIRE_TEXT)
         return not_a(record, key, &value, "text", err);
     if (memchr(value.data, 0, value.bytes)) {
-        err_set(err, ERR_INPUT, "has a NUL byte in its text; the stream is damaged");
+        err_set(err, ERR_INPUT, "contains a NUL byte; the stream is damaged");
         return at_key(record, key, err);
     }
     if (!entry->copy) {
@@ -261,7 +261,7 @@ int record_array(const struct record *record, const char *key, enum dtype dtype,
         char is[200], must[200];
         shape_text(is, sizeof is, array.dtype, array.rank, array.shape);
         shape_text(must, sizeof must, dtype, rank, shape);
-        err_set(err, ERR_INPUT, "is %s, must be %s; the stream is damaged or of another model", is, must);
+        err_set(err, ERR_INPUT, "is %s, but must be %s; the stream is damaged or of another model", is, must);
         return at_key(record, key, err);
     }
     *out = array.data;

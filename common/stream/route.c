@@ -52,7 +52,8 @@ static int check_experts(const int16_t *expert, size_t slots, int experts, struc
             wrong |= (expert[right + (size_t)i] < -1) | (expert[right + (size_t)i] > max);
     for (; right < slots; right++)
         if (expert[right] < -1 || expert[right] >= experts)
-            return err_set(err, ERR_INPUT, "expert %d is not among the model's %d", expert[right], experts);
+            return err_set(err, ERR_INPUT, "expert %d does not exist, the model has %d; the stream is damaged", expert[right],
+                           experts);
     return 0;
 }
 
@@ -62,20 +63,25 @@ static int check_tokens(const void *body, const struct header *header, struct se
     if (sequences_use(open, tokens->sequence, err))
         return -1;
     if (tokens->n < 1)
-        return err_set(err, ERR_INPUT, "a forward without tokens");
+        return err_set(err, ERR_INPUT, "a forward has no tokens; the stream is damaged");
     for (int i = 0; i < tokens->n; i++) {
         if (tokens->tokens[i] < 0 || tokens->tokens[i] >= header->model.vocab)
-            return err_set(err, ERR_INPUT, "token %d is %d, beyond the vocabulary of %d", i, tokens->tokens[i],
+            return err_set(err, ERR_INPUT, "token %d is %d, outside the vocabulary of %d tokens; the stream is damaged", i,
+                           tokens->tokens[i],
                            header->model.vocab);
         if (tokens->parents && (tokens->parents[i] < -1 || tokens->parents[i] >= i))
-            return err_set(err, ERR_INPUT, "token %d has parent %d, must be from -1 to %d", i, tokens->parents[i], i - 1);
+            return err_set(err, ERR_INPUT, "token %d has parent %d, but must have one from -1 to %d; the stream is damaged", i,
+                           tokens->parents[i], i - 1);
         if (tokens->accepted && tokens->accepted[i] > 1)
-            return err_set(err, ERR_INPUT, "token %d is accepted %d times, must be 0 or 1", i, tokens->accepted[i]);
+            return err_set(err, ERR_INPUT, "the accepted flag of token %d is %d, but must be 0 or 1; the stream is damaged", i,
+                           tokens->accepted[i]);
     }
     size_t slots = (size_t)tokens->n * (size_t)header->model.moe_layers * (size_t)header->model.top_k;
     if (!slots != !tokens->experts || !slots != !tokens->weights)
-        return err_set(err, ERR_INPUT, slots ? "it lacks experts or weights, which only models without experts leave out"
-                                             : "it has experts or weights, but the model has no experts");
+        return err_set(err, ERR_INPUT, slots ? "experts or weights are missing, although the model has experts; the stream is "
+                       "damaged"
+                                             : "there are experts or weights, although the model has no experts; the stream "
+                                             "is damaged");
     return check_experts(tokens->experts, slots, header->model.experts, err);
 }
 

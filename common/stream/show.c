@@ -202,7 +202,7 @@ void show_absent(struct show *show, const char *key)
 static void open_container(struct show *show, const char *key, char bracket)
 {
     if (show->depth == SHOW_DEPTH - 1) {
-        err_set(&show->fault, ERR_INPUT, "a value is nested too deep to be shown");
+        err_set(&show->fault, ERR_INPUT, "a value is nested too deeply to be shown");
         return;
     }
     put_key(show, key);

@@ -138,7 +138,8 @@ static int take_layer(const struct record *record, struct array *array, int axis
 {
     size_t inner = array_dtype_size(array->dtype), outer = 1;
     if ((uint64_t)layer >= array->shape[axis])
-        return err_set(err, ERR_INPUT, "--layer %d: the model has %llu layers with a router", layer,
+        return err_set(err, ERR_INPUT, "--layer %d: no such layer; the model has %llu layers with a router, numbered from 0",
+                       layer,
                        (unsigned long long)array->shape[axis]);
     for (int i = 0; i < array->rank; i++)
         if (i != axis)

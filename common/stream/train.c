@@ -45,9 +45,11 @@ static int check_eval(const void *body, const struct header *header, struct sequ
     (void)header, (void)open;
     for (int i = 0; i < eval->positions; i++) {
         if (eval->position[i] < 1 || (i && eval->position[i] <= eval->position[i - 1]))
-            return err_set(err, ERR_INPUT, "position %d: they must ascend from 1", eval->position[i]);
+            return err_set(err, ERR_INPUT, "position %d is out of order, because positions must ascend from 1; the stream is "
+                           "damaged", eval->position[i]);
         if (!(eval->acceptance[i] >= 0 && eval->acceptance[i] <= 1))
-            return err_set(err, ERR_INPUT, "acceptance %g at position %d is not from 0 to 1", eval->acceptance[i],
+            return err_set(err, ERR_INPUT, "the acceptance %g at position %d is not from 0 to 1; the stream is damaged",
+                           eval->acceptance[i],
                            eval->position[i]);
     }
     return 0;

@@ -109,7 +109,7 @@ static int write_start(struct writer *writer, struct err *err)
     if (header_encode(&writer->header, &header, err))
         goto done;
     if (scan_object(&scan, (const uint8_t *)header.data, header.length, &limits, NULL) != SCAN_WHOLE) {
-        err_set(err, ERR_INPUT, "%s: the header, with those of all sources, is too large; merge fewer streams",
+        err_set(err, ERR_INPUT, "%s: the header, which contains those of all sources, is too large; merge fewer streams",
                 output_path(writer->out));
         goto done;
     }
@@ -133,8 +133,8 @@ static int open_writer(struct writer **out, const char *path, bool kept, const s
         goto failed;
     writer->schema = stream_schema(header->kind);
     if (output_is_terminal(writer->out)) {
-        err_set(err, ERR_INPUT, "%s: a stream is binary and is not written to a terminal; pipe it on, redirect it, or name a "
-                "file", strcmp(path, "-") ? path : "standard output");
+        err_set(err, ERR_INPUT, "%s: a stream is binary and is not written to a terminal; pipe or redirect it, or name a file",
+                strcmp(path, "-") ? path : "standard output");
         goto failed;
     }
     if (write_start(writer, err))
@@ -206,7 +206,7 @@ static bool put_key(struct writer *writer, const char *key)
     if (!writer->depth)
         fault(writer, key, "is written outside a record");
     else if (writer->maps[writer->depth - 1].keys == MAP_KEYS)
-        fault(writer, key, "exceeds the announced number of keys of its map");
+        fault(writer, key, "exceeds the declared number of keys of its map");
     if (writer->body.failed)
         err_memory(&writer->fault);
     if (writer->fault.code)
@@ -269,7 +269,7 @@ void writer_array(struct writer *writer, const char *key, enum dtype dtype, int 
     uint8_t head[8 + 8 * ARRAY_RANK];
     size_t count, bytes;
     if (array_measure(dtype, rank, shape, &count, &bytes, NULL) || bytes > FRAME_RECORD_BYTES) {
-        fault(writer, key, "is larger than a record may be; use fewer tokens a record");
+        fault(writer, key, "is larger than a record may be; use fewer tokens per record");
         return;
     }
     if (!put_key(writer, key))
@@ -298,7 +298,7 @@ void writer_map_end(struct writer *writer)
 void writer_values(struct writer *writer, const char *key, const struct values *values)
 {
     if (values->overflow)
-        fault(writer, key, "has more or longer values than a list can hold");
+        fault(writer, key, "has too many or too long values for a list");
     writer_map_begin(writer, key);
     for (int i = 0; i < values->count; i++) {
         const struct value *value = &values->items[i];
@@ -317,10 +317,10 @@ int writer_end(struct writer *writer, struct err *err)
     if (!writer->fault.code && writer->body.failed)
         err_memory(&writer->fault);
     if (!writer->fault.code && writer->depth != 1)
-        err_set(&writer->fault, ERR_INPUT, "%s: record %lld has maps left open", output_path(writer->out),
+        err_set(&writer->fault, ERR_INPUT, "%s: record %lld has unfinished maps", output_path(writer->out),
                 (long long)writer->index);
     if (!writer->fault.code && writer->body.text.length > FRAME_RECORD_BYTES)
-        err_set(&writer->fault, ERR_INPUT, "%s: record %lld (%s) is larger than %zu bytes; use fewer tokens a record",
+        err_set(&writer->fault, ERR_INPUT, "%s: record %lld (%s) is larger than %zu bytes; use fewer tokens per record",
                 output_path(writer->out), (long long)writer->index, writer->type, FRAME_RECORD_BYTES);
     if (writer->fault.code) {
         if (err && err->code == ERR_NONE)
@@ -378,7 +378,7 @@ static int finish(struct writer *writer, struct err *err)
         return -1;
     }
     if (writer->sequences.count)
-        return err_set(err, ERR_INPUT, "%s: sequence %lld was begun but never ended", output_path(writer->out),
+        return err_set(err, ERR_INPUT, "%s: sequence %lld has a beginning, but no end", output_path(writer->out),
                        (long long)writer->sequences.open[0]);
     if (frame_end_encode(&writer->counts, writer->index, writer->bytes, &end, err) ||
         emit(writer, end.data, end.length, err))

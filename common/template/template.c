@@ -39,9 +39,10 @@ int template_new(struct template **out, const char *source, size_t bytes, struct
     size_t fault = utf8_fault(source, bytes);
     if (bytes > SOURCE_LIMIT || fault < bytes) {
         if (fault < bytes)
-            err_set(err, ERR_INPUT, "chat template: byte %zu is not valid UTF-8", fault);
+            err_set(err, ERR_INPUT, "chat template: byte %zu is not valid UTF-8; convert it to UTF-8", fault);
         else
-            err_set(err, ERR_INPUT, "chat template: %zu bytes; the maximum is %d", bytes, SOURCE_LIMIT);
+            err_set(err, ERR_INPUT, "chat template: has %zu bytes, more than the maximum of %d; shorten it", bytes,
+                    SOURCE_LIMIT);
         goto done;
     }
     t = mem_alloc(1, sizeof *t, err);

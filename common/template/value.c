@@ -23,7 +23,8 @@ void *pool_alloc(struct pool *pool, size_t count, size_t size, struct err *err)
 {
     size_t bytes;
     if (!size_mul(count, size, &bytes) || bytes > pool->limit || pool->used > pool->limit - bytes) {
-        err_set(err, ERR_INPUT, "chat template: more than %zu bytes of memory; shorten the messages or the template",
+        err_set(err, ERR_INPUT, "chat template: rendering needs more than %zu bytes of memory; shorten the messages or the "
+                "template",
                 pool->limit);
         return NULL;
     }

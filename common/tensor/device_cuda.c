@@ -63,8 +63,8 @@ static int cuda_alloc(struct device *device, size_t bytes, struct buffer *out, s
     void *memory = NULL;
     int error = cuda_of(device)->plugin->alloc(context_of(device), bytes, &memory);
     if (error == 2)
-        return err_set(err, ERR_MEMORY, "device %s: %zu MiB do not fit into the free memory; use a smaller model or a "
-                       "shorter context",
+        return err_set(err, ERR_MEMORY, "device %s: has no free memory for another %zu MiB; use a smaller model or a shorter "
+                       "context",
                        device->info.name, bytes >> 20);
     if (error)
         return report(cuda_of(device)->plugin, error, "memory", err);
@@ -298,16 +298,16 @@ static int open_plugin(struct cuda_device *cuda, const struct device_setup *setu
     memcpy(&entry, &symbol, sizeof entry);
     cuda->plugin = entry ? entry() : NULL;
     if (!cuda->plugin || cuda->plugin->version != CUDA_PLUGIN_VERSION)
-        return err_set(err, ERR_INPUT, "%s was built from other sources than this command; build it again", file);
+        return err_set(err, ERR_INPUT, "%s and this command were built from different sources; build moekit again", file);
     int devices = 0, error = cuda->plugin->count(&devices);
     if (error == ERROR_NO_DRIVER || error == ERROR_NO_DEVICE || (!error && devices == 0))
-        return err_set(err, ERR_INPUT, "there is no GPU here, or no driver for it (%s); choose auto or host",
+        return err_set(err, ERR_INPUT, "this machine has no GPU, or no driver for it (%s); choose auto or host",
                        error ? cuda->plugin->error_text(error) : "no devices");
     if (error)
         return report(cuda->plugin, error, "looking for devices", err);
     const int number = number_of(setup, devices);
     if (number < 0 || number >= devices)
-        return err_set(err, ERR_INPUT, "there are only %d devices, numbered from 0", devices);
+        return err_set(err, ERR_INPUT, "no such device; there are %d, numbered from 0", devices);
     struct cuda_context *context = NULL;
     char what[48], why[192] = "";
     error = cuda->plugin->open(&context, number, what, sizeof what, why, sizeof why);
@@ -338,7 +338,7 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
     };
     char file[64];
     if (setup->bf16_activations)
-        return err_set(err, ERR_INPUT, "device %s: does not round activations to bf16; leave --activations out, or give "
+        return err_set(err, ERR_INPUT, "device %s: cannot round activations to bf16; leave --activations out, or give "
                        "--device host", setup->name);
     struct cuda_device *cuda = mem_alloc(1, sizeof *cuda, err);
     if (!cuda)

@@ -125,14 +125,15 @@ static double host_read_bandwidth(struct device *device, const void *data, size_
     size_t step = (size_t)thread_pool_size(host->pool) * 4 * 4096;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (data && bytes < step) {
-        err_set(err, ERR_INPUT, "has %zu bytes; this number of threads needs %zu", bytes, step);
+        err_set(err, ERR_INPUT, "has only %zu bytes, but this number of threads needs %zu; name a larger file", bytes, step);
         return -1;
     }
     bytes = bytes < step ? step : bytes / step * step;
     if (data)
         return best_reader(host, data, bytes, seconds, err);
     if (bytes > memory / 2) {               /* the system may grant such a mapping and kill the process when it is filled */
-        err_set(err, ERR_INPUT, "reading %zu MiB takes as much memory, and the machine has %zu MiB; read less", bytes >> 20,
+        err_set(err, ERR_INPUT, "measuring with %zu MiB needs as much memory, but the machine has only %zu MiB; give less",
+                bytes >> 20,
                 memory >> 20);
         return -1;
     }

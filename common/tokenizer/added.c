@@ -79,7 +79,7 @@ int added_trie_put(struct added_trie *trie, const char *content, size_t bytes, i
         at = child;
     }
     if (trie->nodes[at].token >= 0)
-        return err_set(err, ERR_INPUT, "duplicate added token \"%.40s\"", content);
+        return err_set(err, ERR_INPUT, "the added token occurs twice: \"%.40s\"", content);
     trie->nodes[at].token = token;
     return 0;
 }

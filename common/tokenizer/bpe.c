@@ -12,7 +12,7 @@ enum {
 int tokens_put(struct tokens *tokens, int32_t id, struct err *err)
 {
     if (tokens->n == INT32_MAX)
-        return err_set(err, ERR_INPUT, "the text has more than 2^31 tokens; split it");
+        return err_set(err, ERR_INPUT, "the text has more than 2^31 tokens; split the text");
     if (mem_grow(&tokens->ids, &tokens->room, (size_t)tokens->n + 1, sizeof *tokens->ids, err))
         return -1;
     tokens->ids[tokens->n++] = id;
@@ -30,7 +30,7 @@ int bpe_start(struct bpe *bpe, size_t entries, struct err *err)
 {
     bpe->unk = -1;
     if (entries > (1u << 28))
-        return err_set(err, ERR_INPUT, "vocabulary of %zu tokens; the maximum is 2^28", entries);
+        return err_set(err, ERR_INPUT, "the vocabulary has %zu tokens, more than the maximum of 2^28", entries);
     bpe->room = 2 * entries + 65536;   /* allows gaps, but no ids far beyond the number of entries */
     bpe->entries = mem_alloc(bpe->room, sizeof *bpe->entries, err);
     return bpe->entries ? 0 : -1;
@@ -43,10 +43,11 @@ int bpe_add(struct bpe *bpe, const char *content, size_t bytes, int64_t id, stru
                        (long long)id);
     struct vocab_entry *entry = &bpe->entries[id];
     if (entry->used)
-        return err_set(err, ERR_INPUT, "duplicate id %lld: tokens \"%.40s\" and \"%.40s\"", (long long)id,
+        return err_set(err, ERR_INPUT, "id %lld is used twice, by tokens \"%.40s\" and \"%.40s\"", (long long)id,
                        bpe->strings.data + entry->offset, content);
     if (bytes >= TOKEN_BYTES || bpe->strings.length > UINT32_MAX - TOKEN_BYTES)
-        return err_set(err, ERR_INPUT, "token %lld has %zu bytes, too many after the %zu of others", (long long)id, bytes,
+        return err_set(err, ERR_INPUT, "the vocabulary is too large: token %lld would add %zu bytes to %zu", (long long)id,
+                       bytes,
                        bpe->strings.length);
     entry->offset = (uint32_t)bpe->strings.length;
     entry->bytes = (uint32_t)bytes & (TOKEN_BYTES - 1);
@@ -98,7 +99,7 @@ int bpe_index(struct bpe *bpe, struct err *err)
         const char *content = bpe->strings.data + entry->offset;
         int64_t slot = bpe_slot(bpe, content, entry->bytes);
         if (slot < 0)
-            return err_set(err, ERR_INPUT, "too many tokens have the same hash; the vocabulary was crafted to collide");
+            return err_set(err, ERR_INPUT, "too many tokens have the same hash; the vocabulary was made to collide");
         if (bpe->slots[slot] >= 0)
             return err_set(err, ERR_INPUT, "token \"%.40s\" has two ids, %d and %d", content, (int)bpe->slots[slot], id);
         bpe->slots[slot] = id;
@@ -145,7 +146,7 @@ static struct merge_entry *merge_slot(const struct bpe *bpe, uint64_t key)
 int bpe_merges_start(struct bpe *bpe, size_t n_merges, struct err *err)
 {
     if (n_merges > (1u << 28))
-        return err_set(err, ERR_INPUT, "%zu merges; the maximum is 2^28", n_merges);
+        return err_set(err, ERR_INPUT, "the tokenizer has %zu merges, more than the maximum of 2^28", n_merges);
     bpe->n_merge_slots = power_of_two(2 * n_merges);
     bpe->merges = mem_alloc(bpe->n_merge_slots, sizeof *bpe->merges, err);
     if (!bpe->merges)
@@ -175,7 +176,7 @@ int bpe_merge_add(struct bpe *bpe, uint32_t rank, const char *left, size_t left_
     uint64_t key = (uint64_t)(uint32_t)left_id << 32 | (uint32_t)right_id;
     struct merge_entry *entry = merge_slot(bpe, key);
     if (!entry) {
-        err_set(err, ERR_INPUT, "too many merges have the same hash; the vocabulary was crafted to collide");
+        err_set(err, ERR_INPUT, "too many merges have the same hash; the vocabulary was made to collide");
         goto done;
     }
     *entry = (struct merge_entry){ .key = key, .rank = rank, .id = id };       /* the last of two equal merges counts */

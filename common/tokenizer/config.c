@@ -43,7 +43,7 @@ int tokenizer_config_read(struct tokenizer_config *out, const char *json, size_t
     json_t *root = json_read(json, bytes, JSON_REJECT_DUPLICATES, &where);
     if (!root || !json_is_object(root)) {
         if (root)
-            err_set(err, ERR_INPUT, "not a tokenizer_config.json: expected an object");
+            err_set(err, ERR_INPUT, "expected a JSON object");
         else if (json_no_memory(&where))
             err_memory(err);
         else

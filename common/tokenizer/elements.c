@@ -41,7 +41,7 @@ static int load_element(struct tokenizer *t, const json_t *element, const char *
 
 static int too_many(const char *what, struct err *err)
 {
-    return err_set(err, ERR_INPUT, "more than %d %s", TOKENIZER_STEPS, what);
+    return err_set(err, ERR_INPUT, "the tokenizer has more than %d %s, the maximum", TOKENIZER_STEPS, what);
 }
 
 /* Loads a needle, {"Regex": ...} or {"String": ...}. */
@@ -52,7 +52,7 @@ static int load_needle(const json_t *element, struct needle *needle, struct err 
     if (json_is_string(regex))
         return regex_compile(&needle->regex, json_string_value(regex), json_string_length(regex), err);
     if (!json_is_string(literal) || !json_string_length(literal))
-        return err_set(err, ERR_INPUT, "the pattern must be a Regex or a String that is not empty");
+        return err_set(err, ERR_INPUT, "the pattern must be a Regex, or a String that is not empty");
     needle->literal_bytes = json_string_length(literal);
     needle->literal = mem_copy(json_string_value(literal), needle->literal_bytes, err);
     return needle->literal ? 0 : -1;
@@ -148,7 +148,7 @@ static int load_behavior(const json_t *element, const char *fallback, enum split
             *out = (enum split_behavior)i;
             return 0;
         }
-    return err_set(err, ERR_INPUT, "behavior \"%.40s\" is not supported", behavior ? behavior : "");
+    return err_set(err, ERR_INPUT, "the behavior \"%.40s\" is not supported", behavior ? behavior : "");
 }
 
 static int load_split(struct tokenizer *t, const json_t *element, struct err *err)
@@ -352,7 +352,7 @@ int load_decoder(struct tokenizer *t, const json_t *root, struct err *err)
 {
     const json_t *decoder = json_object_get(root, "decoder");
     if (!decoder || json_is_null(decoder))
-        return err_set(err, ERR_INPUT, "decoder: missing; expected an object");
+        return err_set(err, ERR_INPUT, "the decoder is missing; expected a JSON object");
     return load_element(t, decoder, "decoder", "decoders", decoders, 0, err);
 }
 
@@ -391,7 +391,7 @@ static int load_template(struct tokenizer *t, const json_t *element, struct err 
     bool seen = false;
     size_t i;
     if (!json_is_array(single) || t->before.n || t->after.n)
-        return err_set(err, ERR_INPUT, "expected one TemplateProcessing, with a list \"single\"");
+        return err_set(err, ERR_INPUT, "the post-processor must have one TemplateProcessing with a list \"single\"");
     json_array_foreach(single, i, piece) {
         const json_t *special = json_object_get(piece, "SpecialToken"), *sequence = json_object_get(piece, "Sequence");
         const char *name = json_string_value(json_object_get(sequence, "id"));
@@ -402,10 +402,10 @@ static int load_template(struct tokenizer *t, const json_t *element, struct err 
             seen = true;
             side = &t->after;
         } else {
-            return err_set(err, ERR_INPUT, "\"single\" must be special tokens around one Sequence A");
+            return err_set(err, ERR_INPUT, "\"single\" must contain special tokens and exactly one Sequence A");
         }
     }
-    return seen ? 0 : err_set(err, ERR_INPUT, "\"single\" has no Sequence A");
+    return seen ? 0 : err_set(err, ERR_INPUT, "\"single\" must contain a Sequence A");
 }
 
 static const struct element post_processors[] = {

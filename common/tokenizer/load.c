@@ -89,7 +89,7 @@ static int split_merge(struct json_part merge, struct text *left, struct text *r
         *skip = !strncmp(left->data, "#version", 8);
         char *space = strchr(left->data, ' ');
         if (!*skip && (!space || strchr(space + 1, ' ')))
-            return err_set(err, ERR_INPUT, "merge %u: \"%.40s\" is not two tokens with a space between", rank, left->data);
+            return err_set(err, ERR_INPUT, "merge %u: \"%.40s\" must be two tokens separated by a space", rank, left->data);
         if (*skip)
             return 0;
         text_clear(right);
@@ -154,7 +154,8 @@ static int load_model(struct tokenizer *t, const struct source *s, struct err *e
     static const char *const empty[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix" };
     const char *type = json_string_value(json_object_get(model, "type"));
     if (!json_is_object(model) || (type && strcmp(type, "BPE")) || (!type && !s->merges.text))
-        return err_set(err, ERR_INPUT, "model: \"%.40s\" is not supported; only BPE is", type ? type : "(no type)");
+        return err_set(err, ERR_INPUT, "model: the type \"%.40s\" is not supported; only BPE is supported",
+                       type ? type : "(no type)");
     for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
         if (must_be_empty(model, "model", empty[i], err))
             return -1;
@@ -187,7 +188,7 @@ static int load_added_token(struct tokenizer *t, const json_t *item, struct err 
     if (!json_is_string(content) || !json_is_integer(id))
         return err_set(err, ERR_INPUT, "an added token must have \"id\" and \"content\"");
     if (!bytes || bytes > TOKENIZER_ADDED_BYTES)
-        return err_set(err, ERR_INPUT, "\"%.40s\" has %zu bytes; 1 to %d are allowed", json_string_value(content), bytes,
+        return err_set(err, ERR_INPUT, "\"%.40s\" has %zu bytes, but must have 1 to %d", json_string_value(content), bytes,
                        TOKENIZER_ADDED_BYTES);
     if (mem_grow(&t->added, &t->added_room, t->n_added + 1, sizeof *t->added, err))
         return -1;
@@ -206,7 +207,8 @@ static int load_added_token(struct tokenizer *t, const json_t *item, struct err 
     json_int_t value = json_integer_value(id);
     int32_t known = bpe_find(&t->bpe, token->content, bytes);
     if (known >= 0 && known != value)
-        return err_set(err, ERR_INPUT, "\"%.40s\" has id %lld, but %d in the vocabulary", token->content, (long long)value,
+        return err_set(err, ERR_INPUT, "\"%.40s\" has id %lld, but the vocabulary gives it id %d", token->content,
+                       (long long)value,
                        (int)known);
     if (known < 0) {
         if (bpe_add(&t->bpe, token->content, bytes, value, err))
@@ -361,7 +363,7 @@ static int load(struct tokenizer *t, const struct source *s, struct err *err)
 {
     const json_t *root = s->root;
     if (!json_is_object(root) || !(json_part_is(s->added, '[') || is_absent(s->added)))
-        return err_set(err, ERR_INPUT, "not a tokenizer.json: expected an object with a list \"added_tokens\"");
+        return err_set(err, ERR_INPUT, "is not a tokenizer.json; expected a JSON object with a list \"added_tokens\"");
     if (load_model(t, s, err) || load_merges(t, s, err) ||
         load_normalizer(t, root, err) || load_added(t, s, err) || load_unknown(t, s->settings, err) ||
         load_pre_tokenizer(t, root, err) || load_post_processor(t, root, err) || load_decoder(t, root, err))

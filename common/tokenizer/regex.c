@@ -63,7 +63,7 @@ static int put_property(struct pattern *p, struct err *err)
     size_t from = p->at - 1, begin, end;
     bool negated = p->text[p->at] == 'P';
     if (peek(p, 1) != '{')
-        return refuse(p, from, "a property without braces", err);
+        return refuse(p, from, "a Unicode property without braces", err);
     begin = p->at + 2;
     if (begin < p->bytes && p->text[begin] == '^') {
         negated = !negated;
@@ -72,7 +72,7 @@ static int put_property(struct pattern *p, struct err *err)
     for (end = begin; end < p->bytes && (isalpha((unsigned char)p->text[end]) || p->text[end] == '_'); end++)
         ;
     if (end == begin || end == p->bytes || p->text[end] != '}' || end - begin > 40)
-        return refuse(p, from, "this property", err);
+        return refuse(p, from, "this Unicode property", err);
     const char *script = is_category(p->text + begin, end - begin) ? "" : "sc:";
 #if PCRE2_MAJOR == 10 && PCRE2_MINOR < 40
     script = "";
@@ -116,7 +116,7 @@ static int put_escape(struct pattern *p, bool in_class, struct err *err)
     size_t from = p->at++;
     int c = peek(p, 0);
     if (c < 0)
-        return refuse(p, from, "a lone backslash", err);
+        return refuse(p, from, "a backslash at the end", err);
     if (c == 'p' || c == 'P')
         return put_property(p, err);
     if (c == 'x' || c == 'u')
@@ -204,7 +204,7 @@ static int put_class_into(struct pattern *p, int depth, struct text *out, struct
     if (read_parts(p, depth, &c, err))
         goto done;
     if (p->at == p->bytes) {
-        refuse(p, from, "a class without end", err);
+        refuse(p, from, "a character class without its end", err);
         goto done;
     }
     p->at++;

@@ -70,7 +70,7 @@ static int next_field(struct message *m, struct field *out, struct err *err)
     m->at += (size_t)length;
     return 1;
 broken:
-    return err_set(err, ERR_INPUT, "not a SentencePiece model: the field at byte %zu of a message is broken", from);
+    return err_set(err, ERR_INPUT, "is not a SentencePiece model: the field at byte %zu of a message is invalid", from);
 }
 
 /* ---- the model ---- */
@@ -131,7 +131,7 @@ static int read_trainer(struct sentence *s, const struct field *field, int64_t *
         }
     }
     if (!rc && kind != 1 && kind != 2)
-        return err_set(err, ERR_INPUT, "a model of type %s is not supported; only unigram and BPE are",
+        return err_set(err, ERR_INPUT, "a model of type %s is not supported; only unigram and BPE are supported",
                        kind == 3 ? "WORD" : kind == 4 ? "CHAR" : "(unknown)");
     s->unigram = kind == 1;
     return rc;
@@ -146,7 +146,7 @@ static int read_rules(struct sentence *s, const struct field *f, struct err *err
     if (f->bytes > 4)
         trie = f->data[0] | (size_t)f->data[1] << 8 | (size_t)f->data[2] << 16 | (size_t)f->data[3] << 24;
     if (f->bytes <= 4 || trie % 4 || !trie || trie >= f->bytes - 4 || f->data[f->bytes - 1] || s->units)
-        return err_set(err, ERR_INPUT, "precompiled_charsmap is broken");
+        return err_set(err, ERR_INPUT, "precompiled_charsmap is damaged");
     s->n_units = trie / 4;
     s->units = mem_alloc(s->n_units, sizeof *s->units, err);
     if (!s->units || text_put(&s->rules, f->data + 4 + trie, f->bytes - 4 - trie, err))
@@ -211,7 +211,7 @@ static int derive_settings(struct sentence *s, struct bpe *bpe, int64_t bos, str
         int type = s->types[id];
         bool from_text = type == PIECE_NORMAL || type == PIECE_USER_DEFINED || type == PIECE_UNUSED;
         if (type == PIECE_UNKNOWN && s->unk >= 0)
-            return err_set(err, ERR_INPUT, "two pieces have type UNKNOWN, %d and %zu", (int)s->unk, id);
+            return err_set(err, ERR_INPUT, "pieces %d and %zu both have type UNKNOWN, but only one may", (int)s->unk, id);
         if (type == PIECE_UNKNOWN)
             s->unk = (int32_t)id;
         if (type == PIECE_NORMAL) {
@@ -226,7 +226,8 @@ static int derive_settings(struct sentence *s, struct bpe *bpe, int64_t bos, str
             while (byte < 256 && bpe->byte_ids[byte] != (int32_t)id)
                 byte++;
             if (byte == 256)
-                return err_set(err, ERR_INPUT, "piece %zu, \"%.40s\", has type BYTE but is not written <0xNN>", id, content);
+                return err_set(err, ERR_INPUT, "piece %zu, \"%.40s\", has type BYTE, but is not of the form <0xNN>", id,
+                               content);
             n_bytes++;
         }
         if ((type == PIECE_USER_DEFINED && added_trie_put(&s->user, content, entry->bytes, (int32_t)id, err)) ||
@@ -254,7 +255,7 @@ static int read_all(struct sentence *s, struct bpe *bpe, const uint8_t *data, si
     if (rc < 0)
         return -1;
     if (!pieces || pieces > (1u << 28))
-        return err_set(err, ERR_INPUT, "not a SentencePiece model: it has %zu pieces", pieces);
+        return err_set(err, ERR_INPUT, "is not a SentencePiece model: it has %zu pieces", pieces);
     s->types = mem_alloc(pieces, sizeof *s->types, err);
     s->scores = mem_alloc(pieces, sizeof *s->scores, err);
     bpe->room = pieces;

@@ -281,7 +281,7 @@ int sentence_encode(const struct sentence *s, const struct bpe *bpe, const char 
     if (normalize(s, text, bytes, &scratch->text, err))
         return -1;
     if (scratch->text.length > INT32_MAX / 2)
-        return err_set(err, ERR_INPUT, "the text has more than 2^30 bytes; split it");
+        return err_set(err, ERR_INPUT, "the text has more than 2^30 bytes; split the text");
     if (!scratch->text.length)
         return 0;
     return s->unigram ? encode_unigram(&joiner, err) : encode_bpe(&joiner, err);

@@ -76,10 +76,10 @@ static int read_line(struct ranks *r, const char *line, size_t length, struct er
     const int bytes = space ? decode_base64(line, coded, token) : -1;
     const int64_t rank = space ? read_rank(space + 1, length - coded - 1) : -1;
     if (bytes <= 0 || rank < 0)
-        return err_set(err, ERR_INPUT, "expected a token of 1 to %d bytes in base64, a space and a rank below %d; download "
-                       "the file again", TOKEN_BYTES, TOKENS_MAX);
+        return err_set(err, ERR_INPUT, "expected a line with a token of 1 to %d bytes in base64, a space and a rank below %d; "
+                       "download the file again", TOKEN_BYTES, TOKENS_MAX);
     if (r->count == TOKENS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d tokens; no model needs so many", TOKENS_MAX);
+        return err_set(err, ERR_INPUT, "the file has more than %d tokens, the limit; it is damaged", TOKENS_MAX);
     if (mem_grow(&r->tokens, &r->room, r->count + 1, sizeof *r->tokens, err))
         return -1;
     r->tokens[r->count] = (struct token){.offset = r->strings.length, .bytes = (size_t)bytes, .line = r->count, .rank = rank};
@@ -98,7 +98,7 @@ static int read_lines(struct ranks *r, const struct text *file, struct err *err)
         if (length && read_line(r, file->data + at, length, err))
             return err_at(err, "line %zu", number);
     }
-    return r->count ? 0 : err_set(err, ERR_INPUT, "no tokens; download the file again");
+    return r->count ? 0 : err_set(err, ERR_INPUT, "the file has no tokens; download it again");
 }
 
 struct ordered { const char *data; size_t bytes, line; };
@@ -148,7 +148,8 @@ static int index_tokens(struct bpe *bpe, const struct ranks *r, struct err *err)
     if (bpe_index(bpe, err))
         return -1;
     if ((size_t)bpe->size != r->count)
-        return err_set(err, ERR_INPUT, "ranks end at %d, but there are %zu tokens; download the file again", bpe->size - 1,
+        return err_set(err, ERR_INPUT, "the highest rank is %d, but there are %zu tokens; download the file again",
+                       bpe->size - 1,
                        r->count);
     return 0;
 }
@@ -300,8 +301,8 @@ static json_t *read_config(const struct kind *kind, const struct text *config, s
         err_memory(err);            /* the text was read once before */
     if (!class || !strcmp(class, kind->class))
         return root;
-    err_set(err, ERR_INPUT, "tokenizer_config.json has the tokenizer_class \"%.60s\", but the file is read for %s alone; put "
-            "the model's tokenizer.json into the folder", class, kind->class);
+    err_set(err, ERR_INPUT, "tokenizer_config.json has the tokenizer_class \"%.60s\", but files of this kind are supported "
+            "for %s only; put the model's tokenizer.json into the folder", class, kind->class);
     json_decref(root);
     return NULL;
 }

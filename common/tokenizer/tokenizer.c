@@ -200,7 +200,7 @@ static int tokens_append(struct tokens *out, const struct tokens *more, struct e
     if (!more->n)
         return 0;
     if (more->n > INT32_MAX - out->n)
-        return err_set(err, ERR_INPUT, "the text has more than 2^31 tokens; split it");
+        return err_set(err, ERR_INPUT, "the text has more than 2^31 tokens; split the text");
     if (mem_grow(&out->ids, &out->room, (size_t)out->n + (size_t)more->n, sizeof *out->ids, err))
         return -1;
     memcpy(out->ids + out->n, more->ids, (size_t)more->n * sizeof *out->ids);

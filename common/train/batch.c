@@ -62,7 +62,8 @@ int train_batch_add(struct train_batch *b, const struct train_text *text, struct
 {
     const size_t before = (size_t)b->rows, count = (size_t)text->tokens, width = (size_t)b->hidden;
     if (text->tokens > INT_MAX / 4 - b->rows)
-        return err_set(err, ERR_INPUT, "a batch of more than %d tokens; use fewer texts a batch, or cut them", INT_MAX / 4);
+        return err_set(err, ERR_INPUT, "a batch has more than %d tokens; use fewer texts per batch (--batch), or shorten them "
+                       "(--cut)", INT_MAX / 4);
     if (make_room(b, before + count, err))
         return -1;
     memcpy(b->token + before, text->token, count * sizeof *text->token);

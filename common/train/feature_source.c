@@ -61,14 +61,14 @@ static int copy_in(int *fd, const char *name, const char *folder, struct err *er
             if (put < 0 && errno == EINTR)
                 continue;
             if (put < 0) {
-                err_errno(err, "%s: its copy in %s cannot be written", name, folder);
+                err_errno(err, "%s: its temporary copy in %s cannot be written", name, folder);
                 goto done;
             }
             at += (size_t)put;
         }
     }
     if (lseek(copy, 0, SEEK_SET) < 0) {
-        err_errno(err, "%s: its copy in %s cannot be read", name, folder);
+        err_errno(err, "%s: its temporary copy in %s cannot be read", name, folder);
         goto done;
     }
     rc = 0;
@@ -105,7 +105,7 @@ int feature_source_open(struct feature_source **out, const struct feature_source
 {
     struct feature_source *source;
     if (setup->states < 1)
-        return err_set(err, ERR_INPUT, "%s: no states are requested", setup->path);
+        return err_set(err, ERR_INPUT, "%s: no layers were requested whose states could be read", setup->path);
     if (!(source = mem_alloc(1, sizeof *source, err)))
         return -1;
     source->setup = *setup;
@@ -181,7 +181,8 @@ static int begin(struct feature_source *source, const struct feature_begin *begi
         return -1;
     text->id = source->id;
     text->task = source->task;
-    return hidden ? 0 : err_set(err, ERR_INPUT, "%s: its model has states of no width", reader_name(source->in));
+    return hidden ? 0 : err_set(err, ERR_INPUT, "%s: the hidden width of its model is 0; the stream is damaged",
+                                reader_name(source->in));
 }
 
 /* Returns the index of state number `state` in the record; -1: the record lacks it. */
@@ -204,11 +205,11 @@ static int lacks_state(const struct feature_source *source, const struct feature
             return -1;
         }
     if (state == layers)
-        err_set(err, ERR_INPUT, "it lacks the states after the final norm, which the head needs: it has --layers %s; make the "
-                "stream with these, too", has.data);
+        err_set(err, ERR_INPUT, "it lacks the states after the final norm, which the head needs; it was made with --layers "
+                "%s, so make it with these layers, too", has.data);
     else
-        err_set(err, ERR_INPUT, "it lacks the states after layer %d, which the head needs: it has --layers %s; make the stream "
-                "with these, too", state, has.data);
+        err_set(err, ERR_INPUT, "it lacks the states after layer %d, which the head needs; it was made with --layers %s, so "
+                "make it with these layers, too", state, has.data);
     text_free(&has);
     return at_text(source, err);
 }
@@ -271,7 +272,8 @@ static int put_rows(struct feature_source *source, const struct feature_states *
     for (int i = 0; i < take; i++) {
         text->learnt += record->mask[i];
         if (record->tokens[i] >= setup->target->vocab) {
-            err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", record->tokens[i], setup->target->vocab);
+            err_set(err, ERR_INPUT, "token %d is outside the vocabulary of %d tokens; the stream is of another model",
+                    record->tokens[i], setup->target->vocab);
             return at_text(source, err);
         }
     }
@@ -282,7 +284,7 @@ static int put_rows(struct feature_source *source, const struct feature_states *
         source->rounded |= record->values.dtype == DTYPE_BF16;
         if (!take_states(source->states + ((size_t)i * source->stride + came) * hidden, &record->values,
                          (size_t)at * (size_t)record->n * hidden, rows * hidden)) {
-            err_set(err, ERR_INPUT, "tokens %d to %d have states that are not finite numbers; make the stream again",
+            err_set(err, ERR_INPUT, "the states of tokens %d to %d are not finite numbers; make the stream again",
                     record->pos, record->pos + take - 1);
             return at_text(source, err);
         }
@@ -294,7 +296,8 @@ static int take_piece(struct feature_source *source, const struct feature_states
 {
     const int left = source->text.n - source->came;
     if (record->pos != source->came || record->n > source->all - source->came) {
-        err_set(err, ERR_INPUT, "%d tokens from position %d follow %d of %d; the stream is damaged", record->n, record->pos,
+        err_set(err, ERR_INPUT, "a record has %d tokens from position %d on, but %d of %d tokens precede it; the stream is "
+                "damaged", record->n, record->pos,
                 source->came, source->all);
         return at_text(source, err);
     }
@@ -308,12 +311,11 @@ static int end(struct feature_source *source, struct err *err)
 {
     struct feature_text *text = &source->text;
     if (source->came != source->all) {
-        err_set(err, ERR_INPUT, "it ends after %d of %d tokens; the stream is damaged", source->came, source->all);
+        err_set(err, ERR_INPUT, "the text ends after %d of %d tokens; the stream is damaged", source->came, source->all);
         return at_text(source, err);
     }
     if (source->wanted && !text->learnt && text->n == source->all) {
-        err_set(err, ERR_INPUT, "its mask has no answer, so there is nothing to learn; make the stream with answers, or with "
-                "--mask all");
+        err_set(err, ERR_INPUT, "its mask marks no answer to train on; make the stream with answers, or with --mask all");
         return at_text(source, err);
     }
     if (source->wanted && !source->again) {

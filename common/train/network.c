@@ -50,7 +50,8 @@ static int open_rotations(struct network *n, int longest, struct err *err)
         return 0;
     if (s->rope.rotary != s->attention.head_dim || s->attention.value_dim != s->attention.head_dim || s->attention.qkv_bias ||
         s->attention.out_bias || s->layer[0].window)
-        return err_set(err, ERR_INPUT, "heads with attention biases, a window or partial rotary embeddings cannot be trained");
+        return err_set(err, ERR_INPUT, "training does not support heads with attention biases, a window or partial rotary "
+                       "embeddings");
     n->attention = (struct attention){s->attention.heads, s->attention.kv_heads, s->attention.head_dim, s->attention.scale,
                                       {0, 0}, longest + n->settings.steps};
     if (!size_mul((size_t)n->attention.positions, (size_t)s->attention.head_dim, &floats))
@@ -76,11 +77,12 @@ int network_open(struct network **out, struct weights *weights, const struct mod
     *n = (struct network){.weights = weights, .head = &weights->head, .shape = &weights->shape, .target = target,
                           .device = weights->device, .settings = *settings};
     if (settings->steps > LEARN_STEPS_MAX - 1) {
-        err_set(err, ERR_INPUT, "%d training-time-test steps; the maximum is %d", settings->steps, LEARN_STEPS_MAX - 1);
+        err_set(err, ERR_INPUT, "%d training-time-test steps are given, more than the maximum of %d", settings->steps,
+                LEARN_STEPS_MAX - 1);
         goto failed;
     }
     if (n->head->states_norm || n->head->state_norms || n->head->normed_residual || n->head->normed_output) {
-        err_set(err, ERR_INPUT, "an EAGLE-3 head with additional norms, or with a normed residual, cannot be trained");
+        err_set(err, ERR_INPUT, "training does not support EAGLE-3 heads with additional norms or a normed residual");
         goto failed;
     }
     if (open_target(n, ends, err) || open_rotations(n, longest, err))

@@ -117,7 +117,7 @@ static int measure(const struct optimiser_settings *s, const struct weights *w, 
     report->norm = sqrt(squares);
     if (rc)
         return -1;
-    return isfinite(report->norm) ? 0 : err_set(err, ERR_INPUT, "the gradient is not a finite number");
+    return isfinite(report->norm) ? 0 : err_set(err, ERR_INPUT, "the gradient is not a finite number; give a lower --rate");
 }
 
 /* Sends each process's new weights to all. */

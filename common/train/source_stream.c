@@ -59,7 +59,8 @@ int source_stream_open(struct train_source *out, struct feature_source **feature
     struct stream_source *s = NULL;
     int64_t texts = -1;
     if (feature_source_setup_of(*features)->states > POINTS_MAX) {
-        err_set(err, ERR_INPUT, "%d states: %d are possible", feature_source_setup_of(*features)->states, POINTS_MAX);
+        err_set(err, ERR_INPUT, "the head reads %d states, more than the maximum of %d",
+                feature_source_setup_of(*features)->states, POINTS_MAX);
         goto failed;
     }
     if ((any_order && feature_source_index(*features, &texts, err)) || !(s = mem_alloc(1, sizeof *s, err)))

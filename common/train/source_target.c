@@ -155,7 +155,7 @@ int source_target_open(struct train_source *out, struct train_texts **texts, str
     *texts = NULL;
     if (points->count > FEATURES_MAX) {
         close_target(s);
-        return err_set(err, ERR_INPUT, "%d of the target's states are more than %d", points->count, FEATURES_MAX);
+        return err_set(err, ERR_INPUT, "the head reads %d states, more than the maximum of %d", points->count, FEATURES_MAX);
     }
     s->request.count = points->count;
     memcpy(s->request.layer, points->state, (size_t)points->count * sizeof *points->state);

@@ -38,7 +38,7 @@ int tape_new(struct tape **out, struct device *device, struct err *err)
 {
     const struct learn_ops *ops = device_learn(device);
     if (!ops)
-        return err_set(err, ERR_INPUT, "device %s: cannot train; choose host", device_info(device)->name);
+        return err_set(err, ERR_INPUT, "device %s: does not support training; choose host", device_info(device)->name);
     struct tape *tape = mem_alloc(1, sizeof *tape, err);
     if (!tape)
         return -1;

@@ -35,12 +35,14 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
     const int64_t texts = setup->source->texts;
     struct trainer *t;
     if (texts == 0)
-        return err_set(err, ERR_INPUT, "no texts to learn from");
+        return err_set(err, ERR_INPUT, "there are no texts to train on");
     if (texts > INT32_MAX)
-        return err_set(err, ERR_INPUT, "%lld texts are more than %d", (long long)texts, INT32_MAX);
+        return err_set(err, ERR_INPUT, "there are %lld texts, more than the maximum of %d; give fewer", (long long)texts,
+                       INT32_MAX);
     if ((setup->share || (setup->settings->micro && setup->settings->micro < setup->settings->batch)) &&
         !setup->source->outline)
-        return err_set(err, ERR_INPUT, "texts that can be read only once cannot be trained on in smaller batches");
+        return err_set(err, ERR_INPUT, "the texts can be read only once, so a batch cannot be split (--micro-batch, --ranks); "
+                       "write the stream to a file");
     if (!(t = mem_alloc(1, sizeof *t, err)))
         return -1;
     t->setup = *setup;
@@ -282,7 +284,7 @@ static int run_part(struct trainer *t, int part, struct share_report *out, struc
     if (add_noise(t, t->bound[part], err) || run_batch(t, &out->losses, &finite, err))
         return -1;
     if (!finite) {
-        err_set(err, ERR_INPUT, "the loss is not a finite number");
+        err_set(err, ERR_INPUT, "the loss is not a finite number; give a lower --rate");
         return find_faulty_texts(t, err);
     }
     out->tokens = t->batch.rows;

@@ -68,7 +68,7 @@ static int read_bytes(struct checkpoint_file *in, void *out, uint64_t bytes, str
 {
     if (bytes > in->left || fread(out, 1, (size_t)bytes, in->file) != bytes)
         return ferror(in->file) ? err_errno(err, "cannot be read")
-                                : err_set(err, ERR_INPUT, "is truncated, or of another head; remove it to start over");
+                                : err_set(err, ERR_INPUT, "is truncated, or belongs to another head; remove it to start over");
     in->left -= bytes;
     return 0;
 }
@@ -90,7 +90,7 @@ static int differs(const char *was, size_t bytes, const char *recipe, struct err
         return -1;
     }
     text_make_printable(&difference);
-    err_set(err, ERR_INPUT, "was made with other options or texts%s%.300s; give the same ones, or remove it",
+    err_set(err, ERR_INPUT, "was made with other options or texts%s%.300s; give the same, or remove it to start over",
             difference.length ? ": " : "", difference.length ? difference.data : "");
     text_free(&difference);
     return -1;
@@ -115,7 +115,7 @@ static int check_head(const struct checkpoint_head *head, const struct trainer *
     const struct train_best *best = &head->best;
     if (head->steps < 0 || head->steps > t->setup.settings->optimiser.steps || best->evaluated < -1 ||
         best->evaluated > head->steps || best->step < -1 || best->step > best->evaluated || isnan(best->loss))
-        return err_set(err, ERR_INPUT, "is damaged");
+        return err_set(err, ERR_INPUT, "is damaged; remove it to start over");
     return 0;
 }
 
@@ -137,7 +137,7 @@ static int check_digest(struct checkpoint_file *in, const struct checkpoint_head
     if (!rc) {
         digest = xxh3_stream_digest(stream);
         if (digest.low != head->digest.low || digest.high != head->digest.high)
-            rc = err_set(err, ERR_INPUT, "is damaged");
+            rc = err_set(err, ERR_INPUT, "is damaged; remove it to start over");
     }
     xxh3_stream_free(&stream);
     mem_free(&piece);
@@ -168,7 +168,7 @@ static int resume(struct trainer *t, struct checkpoint_file *in, const char *rec
     if (check_recipe(in, &head, recipe, err))
         return -1;
     if (head.floats != t->setup.weights->floats || in->left != head.floats * 3 * sizeof(float))
-        return err_set(err, ERR_INPUT, "is truncated, or of another head; remove it to start over");
+        return err_set(err, ERR_INPUT, "is truncated, or belongs to another head; remove it to start over");
     if (check_digest(in, &head, recipe, err) || check_head(&head, t, err) ||
         read_parts(in, t->setup.weights, sizeof head + head.recipe, err) || weights_send_all(t->setup.weights, err))
         return -1;

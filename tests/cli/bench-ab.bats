@@ -38,7 +38,7 @@ setup() { cd "$WORK"; rm -f ./*.log; }
     [ "$(wc -l < fast.log)" = 16 ]
     run moe-bench ab -j 1 --device host --build fast/bin --build slow suites/ab.json
     [ "$status" = 1 ]
-    [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: 0."*" of the speed before, at most 0."* ]]
+    [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: 0."*" times the earlier speed, at most 0."* ]]
     [ "$(sort -u slow.log)" = "run -q - -j 1 --device host" ]
     [ "$(wc -l < slow.log)" = 8 ]
     rm slow.log
@@ -50,7 +50,7 @@ setup() { cd "$WORK"; rm -f ./*.log; }
 @test "an undecided ab estimates the number of further rounds" {
     run moe-bench ab --rounds 3 --build fast --build fast suites/ab.json
     [ "$status" = 125 ]
-    [ "${lines[-1]}" = "moe-bench: undecided after 3 rounds: 'K2' runs at 1.000 of the speed before; about 5 more rounds decide within 5 %: --rounds 8" ]
+    [ "${lines[-1]}" = "moe-bench: undecided after 3 rounds: 'K2' runs at 1.000 times the earlier speed; about 5 more rounds are needed for a verdict within 5 %: give --rounds 8" ]
     moe-bench ab --rounds 8 --build fast --build fast suites/ab.json
     run moe-bench ab --limit 0 --build fast --build fast suites/ab.json
     [ "$status" = 0 ]
@@ -96,8 +96,8 @@ setup() { cd "$WORK"; rm -f ./*.log; }
         assert_trouble moe-bench
         [[ $output == *"$part"* ]] || { echo "$words: $output does not say $part"; return 1; }
     done <<'WRONG'
---build fast suites/ab.json|--build: give it twice, --build OLD --build NEW, not 1 times
-suites/ab.json|--build: give it twice
+--build fast suites/ab.json|--build: expected two builds, got 1; give --build OLD --build NEW
+suites/ab.json|--build: expected two builds, got
 --build fast --build none suites/ab.json|--build none: contains no moe-bench; name the program, or the folder
 --build fast --build suites suites/ab.json|--build suites: contains no moe-bench
 --build fast --build ./fails suites/ab.json|--build ./fails: ended with exit status 2: moe-bench: no such thing

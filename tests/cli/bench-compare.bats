@@ -41,7 +41,7 @@ setup() { cd "$WORK"; }
 @test "compare distinguishes slower from faster settings" {
     run moe-bench compare --limit 2% calm.moes slow.moes
     [ "$status" = 1 ]
-    [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: 0."*" of the speed before beside 'none', at most 0."* ]]
+    [[ "${lines[-1]}" == "moe-bench: setting 'K2' is slower: relative to 'none' it runs at 0."*" times the earlier speed, at most 0."* ]]
     moe-bench compare --json calm.moes slow.moes > slow.jsonl || [ $? = 1 ]
     tail -n 1 slow.jsonl | jq -e '.verdict == "slower" and .machine_changed == false and (.reason | startswith("setting"))'
     run moe-bench compare --limit 99.9999% slow.moes calm.moes
@@ -57,7 +57,7 @@ setup() { cd "$WORK"; }
     moe-decode -q -m pocket.moe -n 4 -d model:file=pocket.moe --tree dynamic:total=64,topk=16 prompts.jsonl --stream late.moes > /dev/null
     run moe-bench compare quick.moes late.moes
     [ "$status" = 125 ]
-    [[ "${lines[-1]}" == "moe-bench: '"*"' runs at 0."*" of the speed before, which may be the machine's doing"*"moe-bench ab compares"* ]]
+    [[ "${lines[-1]}" == "moe-bench: '"*"' runs at 0."*" times the earlier speed, but either the machine or the program may be the cause; compare two builds with moe-bench ab"* ]]
 }
 
 @test "streams of two machines cannot be judged" {
@@ -77,7 +77,7 @@ setup() { cd "$WORK"; }
     run moe-bench compare --limit 99.9999% base.moes half.moes
     [ "$status" = 125 ]
     [[ "$output" == *"2 settings are in only one of the two"* ]]
-    [[ "${lines[-1]}" == "moe-bench: 2 settings are without a partner, the first is 'K2' of the stream measured before"* ]]
+    [[ "${lines[-1]}" == "moe-bench: 2 settings are only in one stream, the first is 'K2' of the earlier stream"* ]]
     moe-bench compare --limit 99.9999% --json base.moes half.moes > half.jsonl || [ $? = 125 ]
     jq -se '.[0].verdict == "holds" and .[-1].verdict == "unclear" and .[-1].alone == 2' half.jsonl
 }
@@ -113,7 +113,7 @@ setup() { cd "$WORK"; }
     [[ "$output" == *"4 settings are in only one of the two"* ]]
     run moe-bench compare base.moes few.moes
     [ "$status" = 125 ]
-    [[ "${lines[-1]}" == *"at most 3 prompts in common; it takes 6"* ]]
+    [[ "${lines[-1]}" == *"at most 3 prompts in common, but a verdict needs 6"* ]]
 }
 
 @test "JSON has every figure, equal to those recomputed from the streams" {

@@ -85,10 +85,10 @@ refused() {
 }
 
 @test "bad input is reported in one line" {
-    refused '' 'no limits in "gate"'
+    refused '' 'the suite has no "gate", the list of limits to check'
     refused '{"setting": "K2", "figure": "ratoi", "least": 1}' 'did you mean ratio'
     refused '{"setting": "K9", "figure": "ratio", "least": 1}' '"gate": 1: "setting"'
-    refused '{"setting": "K2", "figure": "ratio"}' 'neither "least" nor "most"'
+    refused '{"setting": "K2", "figure": "ratio"}' 'has no limit; add "least" or "most"'
     refused '{"setting": "K2", "figure": "ratio", "least": "1"}' '"least": must be a number'
     refused '{"setting": "K2", "figure": "ratio", "leest": 1}' 'leest'
     refused '7' 'must be a JSON object'

@@ -70,7 +70,7 @@ figures() { moe-bench report --json "$1" | jq -r 'select(.type == "row") | "\(.g
 {"question_id": 82, "category": "math", "turns": ["Finn fills 5 bags with 12 plums each. How many plums?"], "answer": 60}
 PROMPTS
     moe-bench run -m pocket.moe -d none -n 12 --measure-seconds 0 -o mt.moes mt.jsonl 2> said
-    grep -q '1 of 2 prompts: only the first of several turns is decoded; moe-decode asks all of them' said
+    grep -q '1 of 2 prompts have several turns, and only the first is decoded; moe-decode decodes all turns' said
     refute grep -q 'is not read' said
     [ "$(moe-view --json mt.moes | jq -r 'select(.type == "begin") | "\(.task) \(.id)"' | paste -sd ,)" = "writing 81,math 82" ]
     [ "$(moe-decode -q -m pocket.moe -n 4 --json mt.jsonl | jq -r '"\(.task) \(.id) \(.turn)"' | paste -sd ,)" = \

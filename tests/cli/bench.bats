@@ -65,19 +65,19 @@ timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     moe-bench run -q other.json --shard 2/4 -o other.moes
     run moe-coact merge part1.moes other.moes part3.moes part4.moes -o no.moes
     assert_trouble moe-coact
-    [[ $output == "moe-coact: other.moes was run with other settings than part1.moes; merge parts of one suite" ]]
+    [[ $output == "moe-coact: other.moes and part1.moes were run with different settings; merge parts of one suite only" ]]
     moe-bench run -q suite.json -j $(($(nproc) + 1)) --shard 2/4 -o other.moes
     run moe-coact merge part1.moes other.moes part3.moes part4.moes -o no.moes
     assert_trouble moe-coact
-    [[ $output == "moe-coact: other.moes was run on another machine than part1.moes (host "*" threads, "*", not host "*"); times of both are not comparable; "* ]]
+    [[ $output == "moe-coact: other.moes was run on another machine than part1.moes (host "*" threads, "*", not host "*"); their times are not comparable, so merge streams of one kind of machine, "* ]]
     run moe-bench run -q suite.json --shard 3/4 --resume part2.moes -o no.moes
     assert_trouble moe-bench
-    [[ $output == *"part of the prompts (--shard)"* ]]
+    [[ $output == *"settings, models or --shard, or on another machine"* ]]
     [ ! -e no.moes ]
     for shard in 0/4 5/4 x; do
         run moe-bench run -q suite.json --shard $shard -o no.moes
         assert_trouble moe-bench
-        [[ $output == *"--shard: '$shard' names no part; give I/N, "* ]]
+        [[ $output == *"--shard: '$shard' is not a part; give I/N with I from 1 to N, as in 1/4"* ]]
     done
 }
 
@@ -120,16 +120,16 @@ timed='^(tokens_per_s|texts_per_s|best_static|.*ratio.*|.*_ms_.*|bandwidth.*)$'
     refused "setting 'ngram, draft-length 1x': --draft-length: '1x' is not a whole number" -m pocket.moe -d ngram -K 0,1x prompts.jsonl
     refused "--draft: a suite has its own settings; to make settings from options, name the model: -m FILE" -d ngram suite.json
     refused "'prompts.jsonl' is a second suite" suite.json prompts.jsonl
-    refused "--print-suite: prints what options make, and suite.json is a suite already" --print-suite suite.json
+    refused "--print-suite: prints the suite that options define, but suite.json is a suite already; leave it out" --print-suite suite.json
     refused "--draft ngram,,pld: a value is missing before or after a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
     refused "no prompts; name a file of prompts after the options" -m pocket.moe
-    refused "moe-bench: suite.json: is a suite, not a file of prompts; \`moe-bench run suite.json\` runs it, without -m" -m pocket.moe suite.json
+    refused "moe-bench: suite.json: is a suite, not a file of prompts; to run the suite, leave -m out: moe-bench run suite.json" -m pocket.moe suite.json
     refused "no suite; name one, SUITE.json, or a model and prompts"
-    refused "--force: no setting has a ranking to use" -m pocket.moe --force prompts.jsonl
+    refused "--force: applies to rankings, and no setting has one" -m pocket.moe --force prompts.jsonl
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}]}' > plain.json
     run moe-bench identity --force plain.json
     assert_trouble moe-bench
-    [[ $output == *"--force: no setting has a ranking to use"* ]]
+    [[ $output == *"--force: applies to rankings, and no setting has one"* ]]
     refused "more than" -m pocket.moe -d ngram -K 1,2,3,4,5,6,7,8,9,10 --top-k 1,2,3,4,5,6,7,8,9 --seed 1,2,3,4,5,6,7,8,9 \
         --min-p 0,.1,.2,.3,.4,.5 prompts.jsonl
 }
@@ -330,8 +330,8 @@ SUITE
     [ "$(grep -c '^task .*\(TTFT\|TPOT\|ITL\) *median *p99' narrow)" -gt 0 ]
     [ "$(grep -c '^task *setting *median' narrow)" -eq 0 ]
     refused() { local words=$1; shift; run moe-bench report "$@" bench.moes; assert_trouble moe-bench; [[ $output == *"$words"* ]]; }
-    refused "--task maths: no match; choose from: math; code; extract; summ; all" --task maths
-    refused "--setting K5: no match; choose from: none; K4; B8" --setting K4 --setting K5
+    refused "--task maths: matches nothing in the streams; choose from: math; code; extract; summ; all" --task maths
+    refused "--setting K5: matches nothing in the streams; choose from: none; K4; B8" --setting K4 --setting K5
     refused "'ration' is not a column of --csv; did you mean ratio?" --sort ration
     refused "'speed' is not a column of --csv; moe-bench(1) lists them" --sort speed
     refused "a figure has its own order" --figure times --sort ratio
@@ -480,13 +480,13 @@ SUITE
     [ "${lines[-1]}" = "  moe-bench run --resume 'my suite.moes' -j 1 'my suite.json'" ]
     [ -e "my suite.moes.part" ] && [ ! -e "my suite.moes" ]
     eval "${lines[-1]}" 2> note
-    grep -q 'finished samples are reused' note
+    grep -q 'reuses the [0-9]* samples that the earlier run finished' note
     moe-view --verify "my suite.moes"
     # a finished run is not run again
     cp "my suite.moes" before
     eval "${lines[-1]}" 2> note
-    [ "$(cat note)" = "moe-bench: my suite.moes: 144 finished samples are reused
-moe-bench: my suite.moes: is complete, and is left unchanged; nothing is run" ]
+    [ "$(cat note)" = "moe-bench: my suite.moes: reuses the 144 samples that the earlier run finished
+moe-bench: my suite.moes: is already complete, so nothing is run" ]
     cmp before "my suite.moes"
     [ ! -e "my suite.moes.part" ]
     [ "$(moe-view --json "my suite.moes" | jq -c 'select(.type == "done")' | wc -l)" = 144 ]
@@ -519,19 +519,19 @@ SUITE
     grown long.moes.part 100000
     run moe-bench run -q --resume long.moes long.json
     assert_trouble moe-bench
-    [[ $output == *"another process is writing it"* ]]
+    [[ $output == *"another process is writing this file"* ]]
     # no signal removes finished samples
     kill -TERM $pid
     wait $pid || true
     [ ! -e long.moes ]
     moe-bench run --progress never long.json --resume long.moes 2> note &
     pid=$!
-    for _ in $(seq 1200); do grep -q 'are reused' note && break; sleep 0.05; done
+    for _ in $(seq 1200); do grep -q 'reuses the' note && break; sleep 0.05; done
     # Of two unfinished streams the longer one is used.
     grown long.moes.part $(($(stat -c %s long.moes.part.old) + 20000))
     kill -9 $pid
     wait $pid || true
-    grep -q 'long.moes: [0-9]* finished samples are reused' note
+    grep -q 'long.moes: reuses the [0-9]* samples that the earlier run finished' note
     [ ! -e long.moes ]
     cp long.moes.part left
     # another suite is not mixed with it
@@ -563,19 +563,19 @@ SUITE
     # more repetitions continue a finished stream; fewer are refused
     sed 's/"repetitions": 2/"repetitions": 3/' long.json > more.json
     moe-bench run more.json --resume long.moes -o more.moes 2> note
-    grep -q 'long.moes: 96 finished samples are reused' note
+    grep -q 'long.moes: reuses the 96 samples that the earlier run finished' note
     [ "$(moe-view --json more.moes | jq -c 'select(.type == "sample")' | wc -l)" = 144 ]
     cp long.moes before
     sed 's/"repetitions": 2/"repetitions": 1/' long.json > fewer.json
     run moe-bench run -q fewer.json --resume long.moes
     assert_trouble moe-bench
-    [[ $output == *"is complete, and has 48 samples more than this suite needs; write to another file with -o" ]]
+    [[ $output == *"is complete, and contains 48 samples that this suite does not need; write to another file with -o" ]]
     cmp before long.moes
     # a run that started over and was killed is continued
     head -c 100000 left > long.moes.part
     moe-bench run long.json --resume long.moes 2> note
     refute grep -q ' 96 ' note
-    grep -q 'long.moes: [0-9]* finished samples are reused' note
+    grep -q 'long.moes: reuses the [0-9]* samples that the earlier run finished' note
     [ ! -e long.moes.part ] && [ ! -e long.moes.part.old ]
     moe-view --verify long.moes
     while IFS='|' read -r words part; do
@@ -583,10 +583,10 @@ SUITE
         assert_trouble moe-bench
         [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
     done <<'WRONG'
---resume long.json|--resume long.json: needs the stream to continue, then the suite: --resume STREAM long.json
---resume long.json -o x.moes|then the suite: --resume x.moes long.json
+--resume long.json|--resume long.json: expected the stream to continue, and after it the suite: --resume STREAM long.json
+--resume long.json -o x.moes|after it the suite: --resume x.moes long.json
 --resume - long.json|--resume: standard input cannot be read twice; name a file
---resume /dev/null long.json|/dev/null: is read twice; name a file on disk
+--resume /dev/null long.json|/dev/null: must be read twice, which a pipe does not allow; name a file on disk
 --resume pocket.moe long.json|pocket.moe: is a model file, not a stream
 --resume rank.moes long.json|a rank stream; expected a bench stream
 --resume missing.moes -o x.moes long.json|missing.moes: No such file
@@ -596,7 +596,7 @@ WRONG
 
 @test "a prompt that does not fit is refused before any prompt runs" {
     moe-bench run -q --context 20 suite.json -o x.moes 2> said && return 1
-    grep -q "prompt and answer together can have 20: shorten it, or raise --context" said
+    grep -q "but the context is 20 for prompt and answer together; shorten the prompt, or give a larger --context" said
     [ ! -e x.moes ] && [ ! -e x.moes.part ]
     # a prompt that fits without an answer is read
     echo '{"id": "a", "tokens": [1, 2, 3]}' > three.jsonl

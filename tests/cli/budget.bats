@@ -235,16 +235,16 @@ rank_statically() {
     }
     refuse "--budget-phase: says which" --budget-phase draft
     refuse "unknown phase 'prompt'" -B 4 --budget-phase prompt
-    refuse "needs the draft, so it cannot limit drafting" -B 4 --rank path --budget-phase decode,draft -d model:file=pocket.moe
-    refuse "--budget-phase: no drafter; add" -B 4 --budget-phase draft
-    refuse "ngram: a budget for drafting" -B 4 --budget-phase draft -d ngram
+    refuse "--rank path ranks experts by the finished draft, so it cannot limit drafting" -B 4 --rank path --budget-phase decode,draft -d model:file=pocket.moe
+    refuse "--budget-phase: no drafter is given whose experts could be limited" -B 4 --budget-phase draft
+    refuse "ngram: this drafter has no experts, so a budget cannot limit its drafting" -B 4 --budget-phase draft -d ngram
     refuse "draft.moe: the budget is for 6 layers of 32 experts" -B 4 --budget-phase draft -d model:file=draft.moe
     refuse "auto: kl" -B auto:kl=0
     refuse "--rank: oracle: as" -B 4 --rank oracle:as=written
     refuse "--rank: oracle" -B 4 --rank oracle:like=printed
     refuse "every" -B auto:evry=4
     refuse "'automatic' is not a budget" -B automatic
-    refuse "an automatic budget is for decode or verify" -B auto --budget-phase draft -d model:file=pocket.moe
+    refuse "an automatic budget applies to phases decode and verify only, because the divergence of drafts is not measured" -B auto --budget-phase draft -d model:file=pocket.moe
     refuse "--reference: missing.moe" --reference missing.moe --stream x.moes
     refuse "there is no budget" --reconstruction
     refuse "there is no budget" --reconstruction --stream x.moes -B 4 --budget-phase draft -d model:file=pocket.moe

@@ -58,16 +58,16 @@ OPTIONS
         cmp one.txt now.txt || { echo "differs with $options"; return 1; }
     done
     run moe-decode -q --device host -m pocket.moe -n 2 -p def --split static:share=40
-    [ $status -eq 2 ] && [[ $output == *"so there is one processor; choose one with memory of its own" ]]
+    [ $status -eq 2 ] && [[ $output == *"is the host itself, so there is no second processor to share experts with; choose a --device with its own memory" ]]
     run moe-decode -q --device ref -m pocket.moe -n 2 -p def --split balance
-    [ $status -eq 2 ] && [[ $output == *"--split: balance: the rule needs levels of utility; give"* ]]
+    [ $status -eq 2 ] && [[ $output == *"--split: balance: this rule needs the utility levels of a cache"* ]]
     run moe-decode -q --device ref -m pocket.moe -p def -d ngram --split resident --record drafts --stream none.moes
-    [ $status -eq 2 ] && [[ $output == *"--record drafts: under --split resident the text depends on drafts; choose static" ]]
+    [ $status -eq 2 ] && [[ $output == *"--record drafts: the text must not depend on drafts, but with --split resident it does; choose static" ]]
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "n", "draft": "ngram"}]}' > two.json
     run moe-bench identity -q --device ref --split resident two.json
-    [ $status -eq 2 ] && [[ $output == *"--split resident: bytes depend on the draft, so settings cannot be compared; choose static" ]]
+    [ $status -eq 2 ] && [[ $output == *"--split resident: texts depend on the draft under this rule, so settings cannot be compared; choose static" ]]
     run moe-decode -q --device ref -m draft.moe -n 2 -p def --split static:share=40
-    [ $status -eq 2 ] && [[ $output == *"has no experts in the host's memory" ]]
+    [ $status -eq 2 ] && [[ $output == *"are in the host's memory; add --host-experts" ]]
 }
 
 @test "experts that a static split leaves to the host are never prefetched to the device" {
@@ -150,9 +150,9 @@ RECOUNT
     jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits + .misses, (.device_experts | length)]' told.jsonl | diff - want
     jq -e -s 'map(select(.device_experts)) | length > 2 and (map(.device_experts | add) | add) > 0 and (map(.copied_early) | add) > 0' told.jsonl
     run moe-bench simulate --cache-policy lru --cached 0.2 --host-cached 1 --split split.moes split-routes.moes
-    [ $status -eq 2 ] && [[ $output == *"--split: policy lru has no levels; choose utility"* ]]
+    [ $status -eq 2 ] && [[ $output == *"--split: the cache policy lru has no utility levels; choose utility"* ]]
     run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split drafts.moes split-routes.moes
-    [ $status -eq 2 ] && [[ $output == *"drafts.moes: iteration 0 was not split by levels; record a run with --split balance" ]]
+    [ $status -eq 2 ] && [[ $output == *"drafts.moes: iteration 0 has no split thresholds; record the run with --split balance" ]]
     moe-decode ${one/-n 6/-n 3} --cache-experts 20% --host-experts 100% --cache-policy utility --split balance --stream short.moes \
         -p 'def add(a, b):' > /dev/null
     run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split short.moes split-routes.moes
@@ -170,7 +170,7 @@ RECOUNT
     small="-m pocket.moe --device emu -c 128 -n 1 -p a"
     run moe-decode -q $small --cache-experts 90%
     assert_trouble moe-decode
-    [[ $output == *"--cache-experts 90%: takes 12 MiB for 172 experts, and "[4-9]" MiB are left on emu emulated; give less, or auto" ]]
+    [[ $output == *"--cache-experts 90%: needs 12 MiB for 172 experts, but only "[4-9]" MiB are free on emu emulated; give less, or auto" ]]
     run moe-decode -q $small --cache-experts 10% --host-experts 1000000G
     [ "$status" -eq 0 ]
     moe-decode -v $small --cache-experts auto --host-experts auto 2> said > /dev/null
@@ -281,7 +281,7 @@ PYTHON
     jq -e --slurpfile b before.json '(.experts | map(.[2]) | add) > ($b[0].experts | map(.[2]) | add)' handed.json
     run moe-bench run -q -m pocket.moe -m draft.moe -d none -n 4 --cache-experts 25% --hot-set handed.json -o b.moes prompts.jsonl
     assert_trouble moe-bench
-    [[ $output == *"--hot-set: a hot set belongs to one model, and the suite has 2" ]]
+    [[ $output == *"--hot-set: a hot set belongs to one model, but the suite has 2 models; leave it out, or use a suite with one model" ]]
 }
 
 @test "the first experts of a ranking stay resident" {
@@ -528,13 +528,13 @@ POLICIES
         assert_trouble moe-bench
         [[ $output == *"$said"* ]] || { echo "$output"; return 1; }
     done <<'LINES'
---cache-policy lru --cached 0.3|no routes; name route streams
+--cache-policy lru --cached 0.3|--cache-policy: no routes to simulate
 --cache-policy lru r.moes|add --cached SHARE
 --cache-policy lru --cached 0.3 --iterations r.moes|its output is JSON lines; add --json
---cache-policy lru --cached 0.3 --forecasts r.moes|leave it or --forecasts out
---cache-policy static --cached 0.3 r.moes|needs experts to pin
---cache-policy lru --cached 0.001 r.moes|--cached 0.001: room for 0 of 192 experts is too small for one token's 4; give at least 0.021
---cache-policy lru --cached 0.3 --host-cached 0 r.moes|--host-cached 0: room for 0 of 192 experts
+--cache-policy lru --cached 0.3 --forecasts r.moes|leave out this option or --forecasts
+--cache-policy static --cached 0.3 r.moes|static: no experts to pin are given
+--cache-policy lru --cached 0.001 r.moes|--cached 0.001: fast memory would hold 0 of 192 experts, but one token uses 4; give at least 0.021
+--cache-policy lru --cached 0.3 --host-cached 0 r.moes|--host-cached 0: fast memory would hold 0 of 192 experts
 --iterations r.moes|applies to cache policies; add --cache-policy
 LINES
 }
@@ -590,32 +590,32 @@ DRAFTS
         assert_trouble moe-decode
         [[ $output == *"$said"* ]] || { echo "$output"; return 1; }
     done <<'LINES'
---cache-experts 100K|--cache-experts 100K: room for 1 of 192 experts is too little, since one token requests 4 in a layer; give at least 294912 bytes
---cache-experts 1%|room for 1 of 192 experts is too little
---cache-experts 101%|'101%' is not a share; give 0% to 100%
+--cache-experts 100K|--cache-experts 100K: has room for 1 of 192 experts, but one token uses 4 in a layer; give at least 294912 bytes
+--cache-experts 1%|has room for 1 of 192 experts, but one token uses 4
+--cache-experts 101%|'101%' is not a share; give one from 0% to 100%
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
 --cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lru-global, lfu, ahead, utility, utility-released and utility-real
 --cache-experts 50% --cache-policy belady|'belady' is not a policy here
---cache-experts 50% --cache-policy static|which experts stay? write static:rank=FILE, or give --hot-set FILE
+--cache-experts 50% --cache-policy static|no experts to keep are given; write static:rank=FILE, or add --hot-set FILE
 --cache-experts 50% --cache-policy static:rank=plain.txt|plain.txt: 
 --cache-experts 50% --cache-policy static:rank=none|none: 
 --cache-experts 50% --cache-policy static:rank=plain.txt --hot-set h|leave one of the two out
 --cache-experts 50% --cache-policy lru --hot-set h|lru does not use --hot-set; choose hot or static
 --cache-experts 50% --hot-set plain.txt|expected a hot set
---cache-experts 50% --hot-set -|--hot-set: needs a regular file
+--cache-experts 50% --hot-set -|--hot-set: standard input cannot be used, because the file is read and written
 --hot-set h|--hot-set: no experts are cached; add --cache-experts
---cache-experts 50% --prefetch draft|no drafter has routes of the model
---cache-experts 50% --prefetch draft -d ngram|no drafter has routes of the model
+--cache-experts 50% --prefetch draft|--prefetch draft: needs a drafter with the model's own router
+--cache-experts 50% --prefetch draft -d ngram|--prefetch draft: needs a drafter with the model's own router
 --cache-experts 50% --prefetch next|--prefetch: 'next' is not a source of prefetching; did you mean
 --cache-experts 50% --prefetch popular:file=x|--prefetch: popular: unknown setting file
 --cache-experts 50% --prefetch table:file=none|none: 
 --cache-experts 50% --prefetch table:file=plain.txt|plain.txt: 
---cache-experts 50% --prefetch forced|give --force-routes, too
+--cache-experts 50% --prefetch forced|--prefetch forced: needs routes that are known in advance
 --cache-policy lru|no experts are cached; add --cache-experts
 --host-experts 50%|no experts are cached; add --cache-experts
---cache-experts 50% --host-experts 50%|computes in the host's memory, where --cache-experts has them
---device ref --cache-experts 50% --host-experts 100K|--host-experts 100K: room for 1 of 192 experts is too little
+--cache-experts 50% --host-experts 50%|computes in the host's memory, so --cache-experts sets the experts there
+--device ref --cache-experts 50% --host-experts 100K|--host-experts 100K: has room for 1 of 192 experts
 --device ref --cache-experts 50% --host-experts some|--host-experts: 
 --prefetch draft|no experts are cached; add --cache-experts
 LINES
@@ -626,7 +626,7 @@ LINES
         cp $set.json before.json
         run moe-decode -q -m pocket.moe --cache-experts 50% --hot-set $set.json -p a
         assert_trouble moe-decode
-        [[ $output == *"$set.json: it is for "* ]]
+        [[ $output == *"$set.json: this hot set is for "* ]]
         cmp before.json $set.json
     done
     ln draft.moe dense.moe
@@ -655,7 +655,7 @@ LINES
         rm pipe
         [ "$status" -eq 2 ] || { echo "status $status"; cat said; return 1; }
         [ "$(wc -l < said)" -eq 1 ]
-        grep -q 'shrinks.moe: ends at byte [0-9]*, [0-9]* are needed: it was truncated while it was read' said
+        grep -q 'shrinks.moe: ends at byte [0-9]*, but [0-9]* bytes are needed: the file was truncated while it was read' said
     done
 }
 

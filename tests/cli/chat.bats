@@ -53,20 +53,20 @@ three_runs() {
             .[$r.sequence] += $r.tokens) | . as $prompts | range(3) as $t |
             (if $t == 0 then [] else $prompts[$t - 1] + $turns[$t - 1].tokens[:-1] end) as $text |
             [$prompts[$t] | length, ([range(length) as $i | select(.[$i] != $text[$i]) | $i] | first),
-             ($turns[$t].tokens | length)] | "\(.[0]) prompt tokens, \(.[1]) of them kept; \(.[2]) new tokens"' -r > want.txt
+             ($turns[$t].tokens | length)] | "\(.[0]) prompt tokens, \(.[1]) of them already in the KV cache; \(.[2]) new tokens"' -r > want.txt
     cat want.txt
     [ "$(wc -l < want.txt)" = 3 ]
-    refute grep -q ' 0 of them kept' <(tail -n 2 want.txt)
-    grep -o '[0-9]* prompt tokens, [0-9]* of them kept; [0-9]* new tokens' shown.txt | cmp - want.txt
+    refute grep -q ' 0 of them already in the KV cache' <(tail -n 2 want.txt)
+    grep -o '[0-9]* prompt tokens, [0-9]* of them already in the KV cache; [0-9]* new tokens' shown.txt | cmp - want.txt
 }
 
 @test "Ctrl-C ends an answer, and the conversation where there is none" {
     # An answer of 900 tokens, interrupted soon after it began; the next one continues from its visible part.
-    run at_terminal '> ' 'Hello there\n' '72' '^C' '> ' 'Why?\n' 'cut off at 900 tokens' '' '> ' '^C' -- \
+    run at_terminal '> ' 'Hello there\n' '72' '^C' '> ' 'Why?\n' 'cut off after 900 tokens' '' '> ' '^C' -- \
         moe-decode -v -m pocket.moe --chat --ignore-eos -n 900 --stream chat.moes
     echo "$output"
     [ "$status" = 130 ]
-    [[ $output == *"the answer ends here"*"the answer is cut off at 900 tokens (-n)"*"the conversation was ended by SIGINT"* ]]
+    [[ $output == *"the answer was interrupted"*"the answer was cut off after 900 tokens, the limit set with -n"*"the conversation was ended by SIGINT"* ]]
     moe-view --verify chat.moes > /dev/null
     moe-bench report chat.moes > /dev/null
     moe-view --json chat.moes > records.jsonl
@@ -94,11 +94,11 @@ three_runs() {
 
 @test "a full context is reported" {
     # The answer fills the context; a message that does not fit is refused, and a shorter one is then answered.
-    run at_terminal '> ' 'Hello there\n' 'no further message fits' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
+    run at_terminal '> ' 'Hello there\n' 'tokens is full, so the answer is cut off' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
         moe-decode -m pocket.moe --chat -c 24 --ignore-eos
     echo "$output"
     [ "$status" = 0 ]
-    [[ $output == *"the context of 24 tokens is full: the answer is cut off"*"message 2: the prompt has "*" tokens"* ]]
+    [[ $output == *"the context of 24 tokens is full, so the answer is cut off"*"message 2: the prompt has "*" tokens"* ]]
     run at_terminal '> ' 'one two three four five six seven eight nine ten\n' 'shorten it' '' '> ' 'Hello there\n' \
         '> ' '^D' -- moe-decode -m pocket.moe --chat -c 24 -n 4
     [ "$status" = 0 ]
@@ -109,7 +109,7 @@ three_runs() {
     local option
     for option in '--resume x.moes' --keep-going '--field text' --whole; do
         run at_terminal 'tokens' '' -- moe-decode -m pocket.moe --chat $option
-        [[ $output == *"of no effect in a conversation"* ]]
+        [[ $output == *"has no effect in a conversation at the terminal"* ]]
     done
     # A model that cannot chat reports it before the first input; a raw text has no messages.
     mkdir bare
@@ -121,7 +121,7 @@ three_runs() {
     [[ $output != *"> "* ]]
     run moe-decode -q -m pocket.moe --system 'Be brief.' -n 4 -p hi
     assert_trouble moe-decode
-    [[ $output == *"--system: a raw text has no messages; add --chat" ]]
+    [[ $output == *"--system: this prompt is raw text, not a chat; add --chat" ]]
 }
 
 @test "the summary compares with no drafts, and reports saved forwards only if that saved time" {
@@ -173,7 +173,7 @@ three_runs() {
 }
 
 @test "moe-profile says that it reads from the terminal, and ends by Ctrl-C; an archive is not typed" {
-    local note='moe-profile: reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one'
+    local note='moe-profile: type prompts, as JSON lines or one text, and end with Ctrl-D; or give one with -p TEXT'
     run at_terminal "$note" '^C' -- moe-profile -m pocket.moe
     [ "$status" = 130 ]
     [[ $output == *"moe-profile: ended by SIGINT within text 0" ]]

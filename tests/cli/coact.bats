@@ -87,7 +87,7 @@ mean_of() {
 @test "drift needs states and probabilities, and prints every form" {
     run moe-coact drift routes.moes -o no.moes
     assert_trouble moe-coact
-    [[ $output == *"no hidden states; profile with --record"* ]]
+    [[ $output == *"no hidden states; record them with moe-profile --record"* ]]
     moe-profile -q -m pocket.moe -n 8 --record route,probs,hidden -p "A short one." -o states.moes
     moe-coact drift states.moes -o made.moes
     moe-view --verify made.moes
@@ -346,7 +346,7 @@ JQ
     done
     run moe-coact rank-experts --phase decode short.moes -o no.moes
     assert_trouble moe-coact
-    [[ $output == *"no tokens of this phase"*"-n" ]]
+    [[ $output == *"the routes have no tokens of this --phase"*"-n)" ]]
     run moe-coact union --phase decode short.moes -o no.moes
     assert_trouble moe-coact
     [ ! -e no.moes ]

@@ -203,8 +203,8 @@ JSON
     moe-convert synthetic --like words.json -o e.moe
     shows e.moe '"synthetic": true' '"tokenizer": true'
     [ "$(moe-decode -m e.moe -n 4 --json -p 'Hé "\' | jq -c '[.prompt_tokens, (.text | length > 0)]')" = '[6,true]' ]
-    refuses "no shape is known by that name" moe-convert synthetic --like olmo -o x.moe
-    refuses "no --like NAME" moe-convert synthetic -o x.moe
+    refuses "unknown shape" moe-convert synthetic --like olmo -o x.moe
+    refuses "no shape is given" moe-convert synthetic -o x.moe
     refuses "missing.json" moe-convert synthetic --like missing.json -o x.moe
 }
 
@@ -236,10 +236,10 @@ JSON
         cmp a b
     done
     refuses "have an inner width of 64 already" moe-convert inflate m.moe --expert-ffn 64 -o x.moe
-    refuses "no --expert-ffn N, --dense-ffn N or --step SHARE" moe-convert inflate m.moe -o x.moe
+    refuses "no width is given" moe-convert inflate m.moe -o x.moe
     refuses "not a model file" moe-convert inflate pocket/config.json --expert-ffn 80 -o x.moe
     moe-convert "$MOE_MODELS/pocket/draft" -o d.moe
-    refuses "has no experts to inflate; --dense-ffn pads" moe-convert inflate d.moe --expert-ffn 80 -o x.moe
+    refuses "has no experts to inflate" moe-convert inflate d.moe --expert-ffn 80 -o x.moe
 }
 
 @test "a draft model without experts is inflated, too, to a share of what a token of the target reads" {
@@ -270,9 +270,9 @@ share = read("s.moe") / read("m.moe")
 assert abs(share * 100 - int(sys.argv[1])) < 0.3, share
 END
     done
-    refuses "bytes; ask for more" moe-convert inflate d.moe --step 1% --of m.moe -o x.moe
+    refuses "bytes; give a larger --step" moe-convert inflate d.moe --step 1% --of m.moe -o x.moe
     refuses "have an inner width of 256 already" moe-convert inflate d.moe --dense-ffn 256 -o x.moe
-    refuses "has experts; --expert-ffn pads them" moe-convert inflate m.moe --dense-ffn 300 -o x.moe
+    refuses "has experts, and only those can be inflated" moe-convert inflate m.moe --dense-ffn 300 -o x.moe
     refuses "give one of them" moe-convert inflate d.moe --dense-ffn 300 --expert-ffn 300 -o x.moe
     refuses "--step: it is a share of another model's bytes; add --of" moe-convert inflate d.moe --step 3% -o x.moe
     refuses "; add --step" moe-convert inflate d.moe --of m.moe --dense-ffn 300 -o x.moe
@@ -284,16 +284,16 @@ END
     refuses "is a model file already" moe-convert m.moe -o x.moe
     moe-decode -q -m m.moe -n 1 -p a --stream s.moes > /dev/null
     refuses "s.moes: is a stream, not a checkpoint" moe-convert s.moes -o x.moe
-    refuses "no -o FILE" moe-convert pocket
-    refuses "a model file is mapped, not streamed" moe-convert pocket -o -
+    refuses "no output is given" moe-convert pocket
+    refuses "a model file cannot be written to standard output, because it must be mapped" moe-convert pocket -o -
     refuses "name a file on disk" moe-convert pocket -o /dev/full
     refuses "name a file on disk" moe-convert - -o /dev/full < pocket/config.json
-    refuses "cannot write into its folder" moe-convert pocket -o nowhere/x.moe
+    refuses "files cannot be written to the folder of this output" moe-convert pocket -o nowhere/x.moe
     refuses "is a folder" moe-convert pocket -o pocket
     if [ "$(id -u)" -ne 0 ]; then
         mkdir locked
         chmod a-w locked
-        refuses "cannot write into its folder" moe-convert pocket -o locked/x.moe
+        refuses "files cannot be written to the folder of this output" moe-convert pocket -o locked/x.moe
     fi
 }
 
@@ -301,23 +301,23 @@ END
     cp -R "$MOE_MODELS/pocket/heads/eagle1" head
     refuses './head: is a draft head (eagle1), not a model; `moe-convert head --target MODEL.moe ./head` converts it' \
         moe-convert ./head -o x.moe
-    refuses "pocket/config.json: is a text, not a checkpoint; give its folder: pocket" moe-convert pocket/config.json -o x.moe
+    refuses "pocket/config.json: is a text file of a checkpoint; name its folder: pocket" moe-convert pocket/config.json -o x.moe
     echo '{"prompt": "a"}' > p.jsonl
-    refuses "p.jsonl: is a text, not a checkpoint; give the folder that has config.json" moe-convert p.jsonl -o x.moe
-    refuses "--dtype: 'q4_k' is not known; did you mean q4? Choose one of keep, f32, f16, bf16, fp8, q8, q4" \
+    refuses "p.jsonl: is a text file, not a checkpoint" moe-convert p.jsonl -o x.moe
+    refuses "--dtype: unknown value 'q4_k'; did you mean q4? Choose one of keep, f32, f16, bf16, fp8, q8, q4" \
         moe-convert pocket --dtype q4_k -o x.moe
     refuses "unexpected argument 'x.moe'; name the output with -o x.moe" moe-convert pocket x.moe
     refuses "unexpected argument 'p.jsonl'; see --help" moe-convert pocket p.jsonl
     for ending in gguf safetensors bin; do
-        refuses "-o x.$ending: the output is a model file, not a .$ending file; name it x.moe" \
+        refuses "-o x.$ending: moe-convert writes a model file, not a .$ending file; name it x.moe" \
             moe-convert pocket -o x.$ending
     done
     run moe-decode -m pocket -p x
     assert_trouble moe-decode
-    [[ $output == *'pocket: is a folder, not a model file; `moe-convert pocket -o FILE` makes one of a checkpoint'* ]]
+    [[ $output == *'pocket: is a folder, not a model file; convert the checkpoint with `moe-convert pocket -o FILE`'* ]]
     run moe-decode -m none.moe -p x
     assert_trouble moe-decode
-    [[ $output == *'none.moe: No such file or directory; `moe-convert CHECKPOINT -o FILE` makes a model file' ]]
+    [[ $output == *'none.moe: No such file or directory; name an existing model file, or make one with `moe-convert CHECKPOINT -o FILE`' ]]
 }
 
 # Makes a cache of the Hugging Face hub, as `hf download` does: $1 with snapshots of the pocket model.
@@ -341,12 +341,12 @@ make_cache() {
     for name in Qwen/Qwen3-30B-A3B hf:Qwen/Qwen3-30B-A3B https://huggingface.co/Qwen/Qwen3-30B-A3B \
         'https://huggingface.co/Qwen/Qwen3-30B-A3B/tree/main?x=1'; do
         refuses '`hf download Qwen/Qwen3-30B-A3B' moe-convert "$name" -o x.moe
-        [[ $output == *"$HOME/.cache/huggingface/hub; "*'downloads it, and the same command then finds it' ]]
+        [[ $output == *"$HOME/.cache/huggingface/hub; "*'then repeat this command' ]]
         refuses '`hf download Qwen/Qwen3-30B-A3B' moe-convert "$name"
     done
     refuses '`hf download Qwen/Q a/model.gguf --revision v1`' \
         moe-convert https://huggingface.co/Qwen/Q/resolve/v1/a/model.gguf -o x.moe
-    refuses '`curl -LO https://example.org/m.tar.gz` downloads a file' moe-convert https://example.org/m.tar.gz -o x.moe
+    refuses '`curl -LO https://example.org/m.tar.gz` for a file' moe-convert https://example.org/m.tar.gz -o x.moe
     refuses "missing/model.gguf/x: cannot be read" moe-convert missing/model.gguf/x -o x.moe
     moe-convert pocket --name Pocket-3x -o folder.moe
     make_cache home/.cache/huggingface/hub
@@ -413,9 +413,9 @@ PYTHON
     cmp joined.moe joined2.moe
     rm x.moe
     cp pocket/model-00001-of-00003.safetensors pocket/model-00001-of-00002.safetensors
-    refuses "has 4 .safetensors files and no model.safetensors.index.json; name one of them" moe-convert pocket -o x.moe
+    refuses "has 4 .safetensors files, but no model.safetensors.index.json that lists their tensors; name one of the files, or add the list" moe-convert pocket -o x.moe
     rm pocket/model-00001-of-00002.safetensors pocket/model-00002-of-00003.safetensors
-    local said="model-00002-of-00003.safetensors is missing, though model-0000"
+    local said="model-00002-of-00003.safetensors is missing, although model-0000"
     refuses "$said" moe-convert pocket -o x.moe
     refuses "$said" moe-convert pocket/model-00001-of-00003.safetensors -o x.moe
     tar cf p.tar pocket
@@ -478,7 +478,7 @@ END
     while read -r command; do
         run unshare -rm bash -c "mount -t tmpfs -o size=10m none small && $command; status=\$?; ls -A small; exit \$status"
         assert_trouble moe-convert
-        [[ $output == *"small/x.moe: needs "*" MB, and its disk has 10."*" MB free; free some, or name "* ]]
+        [[ $output == *"small/x.moe: needs "*" MB, but its disk has only 10."*" MB free; free some space, or name "* ]]
     done << 'END'
 moe-convert pocket -o small/x.moe
 moe-convert inflate pocket.moe --expert-ffn 90 -o small/x.moe
@@ -487,10 +487,10 @@ END
     tar cf pocket.tar pocket
     run unshare -rm bash -c "mount -t tmpfs -o size=10m none small && moe-convert pocket.tar -o small/x.moe; status=\$?; ls -A small; exit \$status"
     assert_trouble moe-convert
-    [[ $output == *"its disk is full; free some, name a file on another disk, or unpack the archive and give its folder" ]]
+    [[ $output == *"the disk of the output is full: it also stores the archive"* ]]
     run unshare -rm bash -c "mount -t tmpfs -o size=10m none small && XDG_CACHE_HOME=$PWD/small moe-decode -q --convert -m pocket -p NAME"
     assert_trouble moe-decode
-    [[ $output == *"; --convert keeps the model where XDG_CACHE_HOME says" ]]
+    [[ $output == *"; --convert writes the model below XDG_CACHE_HOME, so set that to another folder" ]]
 }
 
 @test "a limit on the size of files ends a command as a full disk does, and leaves nothing" {
@@ -518,7 +518,7 @@ END
     refuses "archive" moe-convert /dev/null -o x.moe
     head -c 3000000 pocket/model.safetensors > short
     mv short pocket/model.safetensors
-    refuses "model.safetensors: its tensors need" moe-convert pocket -o x.moe
+    refuses "model.safetensors: its header declares" moe-convert pocket -o x.moe
     printf '\200\0\0\0\0\0\0\0{' > pocket/model.safetensors
     refuses "it is truncated" moe-convert pocket -o x.moe
     rm pocket/config.json
@@ -538,7 +538,7 @@ END
     sed 's/"num_hidden_layers": 6/"num_hidden_layers": 7/' "$pocket/config.json" > pocket/config.json
     refuses "model.layers.6.input_layernorm.weight is missing" moe-convert pocket -o x.moe
     sed 's/"num_hidden_layers": 6/"num_hidden_layers": 5/' "$pocket/config.json" > pocket/config.json
-    refuses "has no place in a model of 5 layers of family olmoe" moe-convert pocket -o x.moe
+    refuses "is not part of a model with 5 layers of family olmoe" moe-convert pocket -o x.moe
 }
 
 @test "an interrupted conversion leaves nothing" {
@@ -699,13 +699,13 @@ many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) pri
     chmod -R u+w ck
     run moe-decode -m ck -p NAME -n 4
     assert_trouble moe-decode
-    [ "$output" = "moe-decode: ck: is a folder, not a model file; \`moe-convert ck -o FILE\` makes one of a checkpoint, or --convert does so here" ]
+    [ "$output" = "moe-decode: ck: is a folder, not a model file; convert the checkpoint with \`moe-convert ck -o FILE\`, or add --convert" ]
     [ ! -e cache ]
     moe-convert -q ck -o m.moe
     moe-decode -q -m m.moe -p NAME -n 4 > want
     moe-decode --convert -m ck -p NAME -n 4 2> note | cmp - want
     kept=$(ls cache/moekit/ck-*.moe)
-    [ "$(cat note)" = "moe-decode: ck: converting it to $PWD/$kept, which later runs reuse" ]
+    [ "$(cat note)" = "moe-decode: ck: is being converted to $PWD/$kept; later runs reuse that file" ]
     cmp m.moe "$kept"
     [ "$(moe-decode --convert -m ck -p NAME -n 4 2>&1)" = "$(cat want)" ]
     moe-decode -q --convert -m m.moe -p NAME -n 4 | cmp - want
@@ -724,7 +724,7 @@ many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) pri
         assert_trouble moe-decode
         [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
     done <<WRONG
-moe-decode --convert -m ck.tar|--convert: ck.tar is not a folder, .safetensors, .gguf or pytorch_model.bin file; \`moe-convert
+moe-decode --convert -m ck.tar|--convert: ck.tar is not a folder, .safetensors, .gguf or pytorch_model.bin file; convert archives
 moe-decode --convert -m missing|missing: No such file or directory
 moe-decode --convert -m cache|cache: has no .safetensors
 moe-decode --convert -m ck -o ck/model.safetensors|an output needs a file of its own

@@ -125,9 +125,9 @@ kinds="route rank coact decode bench feature train"
 @test "a repeated stream and two concatenated streams are refused" {
     for kind in $kinds; do
         cat $kind.moes $kind.moes > bad.moes
-        all_refuse $kind "bytes after the end record"
+        all_refuse $kind "the end record is followed by more bytes"
         cat $kind.moes route2.moes > bad.moes
-        all_refuse $kind "bytes after the end record"
+        all_refuse $kind "the end record is followed by more bytes"
     done
 }
 
@@ -138,7 +138,7 @@ kinds="route rank coact decode bench feature train"
         { echo garbage; cat $kind.moes; } > bad.moes
         all_refuse $kind "not a moekit stream"
         { cat $kind.moes; echo; } > bad.moes
-        all_refuse $kind "bytes after the end record"
+        all_refuse $kind "the end record is followed by more bytes"
         for garbage in '\0' 'text' '\300' '\223\243abc\001\200'; do
             { head -c "$last" $kind.moes; printf "$garbage"; tail -c +$((last + 1)) $kind.moes; } > bad.moes
             all_refuse $kind ""

@@ -352,8 +352,8 @@ STOPS
 -m pocket.moe -p x -d ngram:n=0|--draft: ngram: n
 -m pocket.moe -p x -d ngram:m=2|m
 -m pocket.moe -p x -d ngram -K 65|-K: 65
--m pocket.moe -p x -d ngram -d none|none: cannot be combined with drafters
--m pocket.moe -p x -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram|9 drafters; the maximum is 8
+-m pocket.moe -p x -d ngram -d none|none: cannot be combined with other drafters
+-m pocket.moe -p x -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram|9 drafters are given, more than the maximum of 8; leave some out
 -m pocket.moe -p x -d ngram -d model:file=none.moe|none.moe
 -m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds to verifications
 -m pocket.moe -p x -d ngram -d pld -B 8 --budget-phase draft|this drafter has no experts
@@ -367,7 +367,7 @@ STOPS
 -m pocket.moe -p x --device cuda:0|cuda
 -m pocket.moe -p x --isa mmx|mmx
 -m pocket.moe -p x --rank rank.moes|--budget
--m pocket.moe --rank - --budget 3|standard input is the ranking
+-m pocket.moe --rank - --budget 3|--rank: standard input is already read as the ranking
 -m pocket.moe -p x --stream - -o -|standard output
 -m pocket.moe -p x --stream no/such/folder/x.moes|no/such/folder
 -m pocket.moe no-such-prompts.jsonl|no-such-prompts.jsonl

@@ -72,12 +72,12 @@ setup() { cd "$WORK"; }
     for family in $(cat sparse); do
         run moe-profile -q -m $family.moe --device emu $family.jsonl
         assert_trouble moe-profile
-        [[ $output == *"does not compute sparse attention, which $family.moe has; use --device host" ]]
+        [[ $output == *"does not support sparse attention, which $family.moe has; use --device host" ]]
     done
     for family in $(cat with-state); do
         run moe-profile -q -m $family.moe --device emu $family.jsonl
         assert_trouble moe-profile
-        [[ $output == *"does not compute layers with a state, which $family.moe has; use --device host" ]]
+        [[ $output == *"does not support layers with a recurrent state, which $family.moe has; use --device host" ]]
     done
 }
 
@@ -88,7 +88,7 @@ setup() { cd "$WORK"; }
         gcc -shared -fPIC -x c -o old/lib/moekit/moe-emu.so -
     run old/bin/moe-decode -q -m pocket.moe --device emu -p x -n 1
     assert_trouble moe-decode
-    [[ $output == "moe-decode: device emu: moe-emu.so was built from other sources than this command; build it again" ]]
+    [[ $output == "moe-decode: device emu: moe-emu.so and this command were built from different sources; build moekit again" ]]
 }
 
 # Prints the tokens: FAMILY, length, and options.

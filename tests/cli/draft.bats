@@ -138,7 +138,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         and ([.[] | select(.type == "iter").drafter_proposed | add] | add) > 0'
     grep -q '^moe-decode: --draft auto: --policy dytc-verify verified drafts in .*; model:file=draft.moe: .*; self: .*; ngram: ' said.txt
     moe-decode -m pocket.moe --json -n 40 -d auto -K 3 --policy cascade prompts.jsonl | jq -c '[.id, .tokens]' | cmp - none.txt
-    refuse "exclude one another" -d auto -d none
+    refuse "--draft: none and auto exclude each other" -d auto -d none
 }
 
 @test "attached drafters are used by auto, and drafters of other models are refused" {
@@ -163,7 +163,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     (cd moved && moe-convert attach m.moe | cmp - <(printf '%s\n' head:file=heads/eagle3.moe 'model:file=a\,b.moe' "head:file=$WORK/else/eagle1.moe"))
     # Refused, without a change to the file.
     cp moved/m.moe.drafters kept
-    for wrong in "tiny.moe: its tokenizer is not" "tiny-head.moe: is a head of" "m.moe: is the model itself" "none.moe: No such"; do
+    for wrong in "tiny.moe: its tokenizer differs from that of" "tiny-head.moe: is a head for" "m.moe: is the model itself" "none.moe: No such"; do
         file=${wrong%%:*}
         [ "$file" != m.moe ] || file=moved/m.moe
         [ -e tiny.moe ] || moe-convert -q "$MOE_MODELS/../golden/mtp/glm4_moe/model" -o tiny.moe
@@ -181,7 +181,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     cp kept moved/tiny.moe.drafters
     run moe-decode -m moved/tiny.moe -d auto -p x
     assert_trouble moe-decode
-    [[ $output == *"tiny.moe.drafters: its drafters were attached to a model with other weights"* ]]
+    [[ $output == *"tiny.moe.drafters: lists drafters for a model whose weights differ from those of"* ]]
     run moe-decode -m moved/m.moe -d auto -p x -o moved/heads/eagle3.moe
     assert_trouble moe-decode
     [[ $output == *"an output needs a file of its own"* ]]
@@ -213,15 +213,15 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     cmp none.txt cal.txt
     moe-view --json --type iter cal.moes | jq -se 'group_by(.sequence) | map(.[0].policy.tried) | min > 0' > /dev/null
     jq -s -e '.[0].drafters.ngram.seen as $old | .[1].drafters.ngram.seen > $old' before.json cal.json > /dev/null
-    refuse 'policy static estimates no acceptance probabilities' -d ngram --calibration cal.json
+    refuse 'policy static does not estimate acceptance probabilities' -d ngram --calibration cal.json
     echo '{}' > bad.json
     refuse '--calibration: bad.json: this is not a calibration' -d ngram -K auto --calibration bad.json
     [ "$(cat bad.json)" = '{}' ]
 }
 
 @test "a file, or a kind of head, in place of a drafter: head:file= is named" {
-    refuse "'head.moe' is a file; write head:file=head.moe for a draft head, model:file=head.moe for a model" -d head.moe
-    refuse "'eagle3' is a kind of draft head, which the file determines; write head:file=head.moe" -d eagle3:file=head.moe
+    refuse "'head.moe' is a file, not a drafter; write head:file=head.moe for a draft head, or model:file=head.moe for a draft model" -d head.moe
+    refuse "'eagle3' is a kind of draft head, not a drafter; write head:file=head.moe, because the file determines the kind" -d eagle3:file=head.moe
     refuse 'write head:file=FILE' -d medusa
 }
 
@@ -235,10 +235,10 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     jq '.model.vocab |= with_entries(if .value == 300 then .value = 301 elif .value == 301 then .value = 300 else . end)' \
         "$MOE_MODELS/pocket/draft/tokenizer.json" > other/tokenizer.json
     moe-convert -q other -o other.moe
-    refuse "other.moe: its tokenizer is not that of pocket.moe" -d model:file=other.moe
+    refuse "other.moe: its tokenizer differs from that of pocket.moe" -d model:file=other.moe
     rm other/tokenizer.json
     moe-convert -q other -o mute.moe
-    refuse "mute.moe: its tokenizer is not that of pocket.moe" -d model:file=mute.moe
+    refuse "mute.moe: only one of this model and pocket.moe has a tokenizer" -d model:file=mute.moe
     refuse "nothing to draft with" --tree dynamic
     refuse "--tree: static" -d ngram --tree static
     refuse "did you mean dynamic" -d ngram --tree dynamo
@@ -311,25 +311,25 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "empty: the corpus is empty" -d suffix:corpus=empty
     refuse "nowhere" -d suffix:corpus=nowhere
     refuse "large.jsonl: line 1: token 300000 is not in the vocabulary" -d suffix:corpus=large.jsonl
-    refuse "other.jsonl: line 1: neither a list" -d suffix:corpus=other.jsonl
-    refuse "noise: neither an index, a decode stream, token ids nor text" -d suffix:corpus=noise
+    refuse "other.jsonl: line 1: expected a list of token ids" -d suffix:corpus=other.jsonl
+    refuse "is not valid UTF-8, so this is not text, nor is it an index, a decode stream or token ids" -d suffix:corpus=noise
     refuse "cut.moes" -d suffix:corpus=cut.moes
     refuse "pocket.moe" -d suffix:corpus=pocket.moe
-    refuse "short: the index is damaged: its sizes do not fit its 100 bytes" -d suffix:corpus=short
+    refuse "short: the index is damaged: its sizes contradict its length of 100 bytes" -d suffix:corpus=short
     refuse "shorter: the index is truncated" -d suffix:corpus=shorter
-    refuse "small.v3: an index of version 3" -d suffix:corpus=small.v3
+    refuse "small.v3: the index has version 3" -d suffix:corpus=small.v3
     cp small bent
     flip bent 100
     refuse "bent: the index is damaged: its digest" -d suffix:corpus=bent
-    refuse "prompts.jsonl: exists and is not an index" -d suffix:corpus=small.jsonl,save=prompts.jsonl
+    refuse "prompts.jsonl: already exists, and is not the index of a corpus" -d suffix:corpus=small.jsonl,save=prompts.jsonl
     refuse "add corpus=FILE" -d suffix:save=index
     cp -rL "$MOE_MODELS/pocket/draft" apart
     jq '.model.vocab |= with_entries(if .value == 300 then .value = 301 elif .value == 301 then .value = 300 else . end)' \
         "$MOE_MODELS/pocket/draft/tokenizer.json" > apart/tokenizer.json
     moe-convert -q apart -o apart.moe
     moe-decode -q -m apart.moe -n 1 -p x -d suffix:corpus=small.jsonl,save=foreign --stream foreign.moes > out
-    refuse "foreign: its tokens are of another tokenizer" -d suffix:corpus=foreign
-    refuse "foreign.moes: its tokens are of another tokenizer" -d suffix:corpus=foreign.moes
+    refuse "foreign: its tokens come from another tokenizer" -d suffix:corpus=foreign
+    refuse "foreign.moes: its tokens come from another tokenizer" -d suffix:corpus=foreign.moes
     refuse "cannot be recorded" -d lookahead --record drafts --stream out.moes
     refuse "cannot be recorded" -d ngram -d self:search=1,window=5 --record drafts --stream out.moes
     refuse "choose another --tree" -d suffix --tree own --record drafts --stream out.moes

@@ -72,7 +72,7 @@ counted() {
     moe-view --json star.moes | head -n 1 | jq -e '.labels["not lossless"] == "jakiro-star acceptance"'
     cmp <(moe-decode -q $star asked.jsonl) <(moe-decode -q -m pocket.moe -n 8 asked.jsonl)
     run -2 moe-decode -q -m pocket.moe -d head:file=eagle1.moe --accept jakiro-star --temperature 1 asked.jsonl
-    [[ "$output" == *"the head is of the kind eagle1"* ]]
+    [[ "$output" == *"the head is of kind eagle1"* ]]
 }
 
 @test "texts, a stream of them and a pipe give the same record" {
@@ -104,7 +104,7 @@ JSON
     [ "$(jq 'select(.type == "eval") | .texts' each.json)" = 2 ]
     cmp <(jq -c 'select(.type == "eval") | del(.texts)' whole.json) <(jq -c 'select(.type == "eval") | del(.texts)' each.json)
     moe-draft-train eval -m pocket.moe eagle1.moe texts.jsonl --cut 40 --json -o cut.json 2> said
-    grep -qx 'moe-draft-train: [0-9]* texts have no answer within 40 tokens; left out' said
+    grep -qx 'moe-draft-train: [0-9]* texts have no answer within the first 40 tokens; such texts are left out' said
 }
 
 @test "the result as a table, JSON lines, CSV and a stream" {
@@ -149,14 +149,14 @@ JSON
     refuses "-K: 0 is not between" -m pocket.moe eagle1.moe -K 0 texts.jsonl
     refuses "stop" -m pocket.moe eagle1.moe --drafting stop=7 texts.jsonl
     refuses "no room for drafts" -m pocket.moe eagle1.moe -c 6 texts.jsonl
-    refuses "--validation: only feature streams have validation texts" -m pocket.moe eagle1.moe --validation texts.jsonl
+    refuses "--validation: only feature streams mark validation texts, and the inputs are texts" -m pocket.moe eagle1.moe --validation texts.jsonl
     echo '{"prompt": "no answer"}' > bare.jsonl
     refuses "answer" -m pocket.moe eagle1.moe bare.jsonl
     moe-profile features -q -m pocket.moe texts.jsonl -o final.moes
     refuses "lacks the states after layer" -m pocket.moe eagle3.moe final.moes
-    refuses "feature stream, whose texts have their answers" -m pocket.moe eagle1.moe -n 8 final.moes
-    refuses "final.moes is a feature stream, and cannot be combined with texts.jsonl" -m pocket.moe eagle1.moe final.moes texts.jsonl
-    refuses "several streams must all be files" -m pocket.moe eagle1.moe final.moes - < final.moes
+    refuses "is a feature stream, which already contains answers" -m pocket.moe eagle1.moe -n 8 final.moes
+    refuses "final.moes is a feature stream and cannot be combined with texts.jsonl" -m pocket.moe eagle1.moe final.moes texts.jsonl
+    refuses "is a feature stream and cannot be combined with" -m pocket.moe eagle1.moe final.moes - < final.moes
     refuses "missing.moes: No such file" -m pocket.moe eagle1.moe final.moes missing.moes
     head -c 20000 final.moes > cut.moes
     refuses "cut.moes" -m pocket.moe eagle1.moe cut.moes

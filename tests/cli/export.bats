@@ -134,10 +134,10 @@ refuses() {
     convert eagle3 -o eagle3.moe
     convert nvidia -o nvidia.moe
     convert jakiro --dtype q8 -o q8.moe
-    refuses "is a head of the kind eagle1, which speculators cannot represent; export it for eagle" speculators eagle1.moe -o none
-    refuses "is a head of the kind eagle3, which medusa cannot represent; export it for eagle or speculators" medusa eagle3.moe -o none
-    refuses "norms its states before they are joined, which EAGLE's program cannot" eagle nvidia.moe -o none
-    refuses "its weights are in q8" jakiro q8.moe -o none
+    refuses "is a eagle1 head, which the format speculators does not support; export it for eagle" speculators eagle1.moe -o none
+    refuses "is a eagle3 head, which the format medusa does not support; export it for eagle or speculators" medusa eagle3.moe -o none
+    refuses "this head normalises its states before it joins them, which EAGLE's program does not support" eagle nvidia.moe -o none
+    refuses "its weights are stored as q8" jakiro q8.moe -o none
     refuses "is a model, not a draft head" eagle pocket.moe -o none
     refuses "missing.moe" eagle missing.moe -o none
     refuses "--export" eagle9 eagle1.moe -o none

@@ -156,14 +156,14 @@ same() {
     off glm_moe_dsa '.routed_scaling_factor = 1'
     same glm_moe_dsa 'del(.layer_types, .indexer_types) | .index_topk_pattern = "FS"'
     run -2 moe-profile -q -m glm_moe_dsa.moe --kv-dtype q8 glm_moe_dsa.jsonl
-    [[ "$output" == 'moe-profile: glm_moe_dsa.moe: sparse attention does not read keys in q8; choose --kv-dtype f32, f16 or bf16' ]]
+    [[ "$output" == 'moe-profile: glm_moe_dsa.moe: sparse attention cannot read keys in q8; choose --kv-dtype f32, f16 or bf16' ]]
     cp -r "$GOLDEN/glm_moe_dsa/model" none
     jq '.index_topk = 0' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
     run -2 moe-convert none -o x.moe
     [[ "$output" == *'index_topk is 0; it must be at least 1' ]]
     jq '.indexer_types = ["shared", "full"]' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
     run -2 moe-convert none -o x.moe
-    [[ "$output" == *'layer 0: sharing positions of no layer is not supported beside an indexer' ]]
+    [[ "$output" == *'layer 0: sharing the positions of a missing layer is not supported together with an indexer' ]]
     jq '.layer_types[1] = "mystery"' "$GOLDEN/glm_moe_dsa/model/config.json" > none/config.json
     run -2 moe-convert none -o x.moe
     [[ "$output" == *'layer 1: only indexed_attention is supported' ]]
@@ -256,17 +256,17 @@ END
         del(.layer_types, .moe_layers, .rope_parameters, .use_qk_norm)'
     nest llama4_text llama4 '"language_model." + name' vision_model.a multi_modal_projector.b
     run -0 moe-convert nested -o nested.moe
-    [[ "$output" == *'2 tensors from '*' on are left out: only the text model is converted'* ]]
+    [[ "$output" == *'2 tensors (the first: '*') are left out: only the text model is converted'* ]]
     within "$(distance llama4_text nested.moe)" 2e-4
     jq '.text_config.num_experts_per_tok = 2' nested/config.json > two && mv two nested/config.json
     run -2 moe-convert nested -o x.moe
-    [[ "$output" == *'2 experts a token with weighted inputs; only 1 is supported'* ]]
+    [[ "$output" == *'with weighted expert inputs only 1 expert per token is supported, not 2'* ]]
 }
 
 @test "gemma4: of a model of texts and images the text part is converted, with a note" {
     nest gemma4_text gemma4 'name.replace("model.", "model.language_model.", 1)' model.vision_tower.a model.embed_vision.b
     run -0 moe-convert nested -o nested.moe
-    [[ "$output" == *'2 tensors from model.'*' on are left out: only the text model is converted'* ]]
+    [[ "$output" == *'2 tensors (the first: model.'*') are left out: only the text model is converted'* ]]
     within "$(distance gemma4_text nested.moe)" 2e-4
     jq '.text_config.enable_moe_block = false' nested/config.json > dense && mv dense nested/config.json
     run -2 moe-convert nested -o x.moe
@@ -303,13 +303,13 @@ END
     cp -r "$GOLDEN/qwen3_next/model" told
     jq 'del(.layer_types) | .full_attention_interval = 4' "$GOLDEN/qwen3_next/model/config.json" > told/config.json
     run -2 moe-convert told -o x.moe
-    [[ "$output" == *"config.json: full_attention_interval makes layer 1 linear_attention, but the weights have model.layers.1.self_attn.q_proj.weight; correct config.json" ]]
+    [[ "$output" == *"config.json: by full_attention_interval layer 1 is linear_attention, but the weights contain model.layers.1.self_attn.q_proj.weight; correct config.json" ]]
     jq '.layer_types[2] = "full_attention"' "$GOLDEN/qwen3_next/model/config.json" > told/config.json
     run -2 moe-convert told -o x.moe
-    [[ "$output" == *"config.json: layer_types makes layer 2 full_attention, but the weights have model.layers.2.linear_attn.out_proj.weight; correct config.json" ]]
+    [[ "$output" == *"config.json: by layer_types layer 2 is full_attention, but the weights contain model.layers.2.linear_attn.out_proj.weight; correct config.json" ]]
     sed -i 's/model.layers.1.mlp.up_proj.weight/model.layers.1.linear_attn.out_proj.weight/; s/"__metadata__":{"format":"pt"}/"__metadata__":{    }/' told/model.safetensors
     run -2 moe-convert told -o x.moe
-    [[ "$output" == *"layer 1 has tensors of attention and of a state, as model.layers.1.linear_attn.out_proj.weight; a layer has one of the two: remove the tensors of the other" ]]
+    [[ "$output" == *"layer 1 has tensors of attention and of a recurrent state, such as model.layers.1.linear_attn.out_proj.weight; a layer has only one of the two, so remove the tensors of the other" ]]
 }
 
 @test "qwen3_5_moe: nested and plain files are the same model; states, gates and rotary width affect the logits" {
@@ -462,7 +462,7 @@ END
 .expert_layer_period = 0#expert_layer_period is 0; it must be at least 1
 .mamba_dt_rank = "all"#mamba_dt_rank is "all"; it must be an integer
 .mamba_expand = 100#mamba_expand times hidden_size must be from 1 to 1048576
-.mamba_d_state = 300 | .mamba_expand = 64#supported for Mamba-1 are 1 key head and 16384 floats
+.mamba_d_state = 300 | .mamba_expand = 64#only 1 key head and at most 16384 floats are supported
 END
 }
 
@@ -501,7 +501,7 @@ open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + siz
 END
     run moe-convert parts -o parts.moe
     [ "$status" -eq 0 ]
-    [[ "$output" == *"2 tensors from mtp.fc.weight on are left out"* ]]
+    [[ "$output" == *"2 tensors (the first: mtp.fc.weight) are left out"* ]]
     within "$(distance qwen3_next parts.moe)" 2e-4
     jq '.layer_types[1] = "mamba"' "$GOLDEN/qwen3_next/model/config.json" > parts/config.json
     run -2 moe-convert parts -o x.moe

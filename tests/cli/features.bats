@@ -118,18 +118,18 @@ END
 
 @test "bad input is reported in one line" {
     echo '{"prompt": "One two ", "answer": "three"}' > join.jsonl
-    refuses "join.jsonl:1: the answer's beginning and the prompt's end make one token" join.jsonl
-    refuses "no answer to learn" -p hi
-    refuses "--layers: '6' is neither a layer from 0 to 5 nor final" texts.jsonl --layers 6
+    refuses "join.jsonl:1: one token contains both the prompt's end and the answer's beginning" join.jsonl
+    refuses "the prompt has no answer" -p hi
+    refuses "--layers: '6' is not a state; expected a layer from 0 to 5, or final" texts.jsonl --layers 6
     refuses "--layers: 'eagle9' is neither" texts.jsonl --layers eagle9
     refuses "--layers: kangaroo" texts.jsonl --layers kangaroo:exit=7
     refuses "exclude each other" texts.jsonl --layers 1 --for pocket.moe
     refuses "is a model, not a draft head" texts.jsonl --for pocket.moe
-    refuses "for any head of this kind give --layers eagle1" texts.jsonl --for eagle1
+    refuses "that any head of this kind reads, give --layers eagle1" texts.jsonl --for eagle1
     refuses "--temperature" texts.jsonl --temperature 1
     refuses "--shard" texts.jsonl --shard 3/2
-    refuses "more than the context of 40" texts.jsonl -c 40
+    refuses "tokens, but the context is 40" texts.jsonl -c 40
     features texts.jsonl -c 40 --cut 40 -o short.moes
     jq -c 'select(.answer) | .answer *= 400' texts.jsonl | head -1 > long.jsonl
-    refuses "more than the context" long.jsonl -c 1024
+    refuses "tokens, but the context is" long.jsonl -c 1024
 }

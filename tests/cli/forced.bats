@@ -121,18 +121,18 @@ RUNS
     moe-decode -q -m pocket.moe -n 4 --stream plain.moes -o plain.txt -p x
     refuse "routes of 6 layers, 4 of 32 experts" -m small.moe --force-routes rec.moes ids.jsonl
     refuse "record it with --record drafts" -m random.moe --force-accept plain.moes ids.jsonl
-    refuse "has no recorded answer of at least two tokens to this prompt" -m pocket.moe --force-accept rec.moes -p other
+    refuse "contains no answer of at least two tokens to this prompt" -m pocket.moe --force-accept rec.moes -p other
     refuse "--accept: has no effect on forced text" -m pocket.moe --force-accept rec.moes --accept rejection ids.jsonl
     refuse "--budget" -m pocket.moe --force-routes rec.moes -B 4 ids.jsonl
     refuse "missing.moes" -m pocket.moe --force-routes missing.moes ids.jsonl
     # Drafts that drafters with a model would need, and that are not recorded.
-    refuse "records chains, and model is to draft trees" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe \
+    refuse "contains chains, but model is to draft trees" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe \
         --tree dynamic:total=12,depth=3,topk=3 prompts.jsonl
     refuse "of which 1 were requested" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl
-    refuse "records drafts of 1 drafter, and model is number 2" -m pocket.moe --force-accept rec.moes -d ngram \
+    refuse "contains drafts of 1 drafter, but model is drafter number 2" -m pocket.moe --force-accept rec.moes -d ngram \
         -d model:file=draft.moe prompts.jsonl
     refuse "leave search out" -m pocket.moe --force-accept rec.moes -d self:search=1 prompts.jsonl
     refuse "leave --overlap out" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --overlap prompts.jsonl
     moe-decode -q -m pocket.moe -d ngram -d model:file=draft.moe -n 4 --record drafts --stream both.moes -o both.txt prompts.jsonl
-    refuse "records several drafters" -m pocket.moe --force-accept both.moes prompts.jsonl
+    refuse "contains drafts of several drafters, but those of one are needed" -m pocket.moe --force-accept both.moes prompts.jsonl
 }

@@ -51,7 +51,7 @@ setup() {
 @test "predictors and latents of Nemotron 3 are refused by name" {
     python3 "$TO_GGUF" "$GOLDEN/nemotron_h/model" refused-nemotron.gguf nextn_predict_layers=1
     run -2 moe-convert refused-nemotron.gguf -o x.moe
-    [[ "$output" == *"nemotron_h_moe.nextn_predict_layers is 1, but predictors in GGUF files of this architecture are not supported; convert"* ]]
+    [[ "$output" == *"nemotron_h_moe.nextn_predict_layers is 1, but layers for multi-token prediction are not supported in GGUF files of this architecture"* ]]
     python3 "$TO_GGUF" "$GOLDEN/nemotron_h/model" refused-nemotron.gguf moe_latent_size=8
     run -2 moe-convert refused-nemotron.gguf -o x.moe
     [[ "$output" == *"moe_latent_size is 8; this is not supported for nemotron_h"* ]]
@@ -218,7 +218,7 @@ PY
     moe-convert requant --dry-run first.moe --dtype q8 | grep 'experts.* q8 '
     run moe-convert requant first.moe -o x.moe
     assert_trouble moe-convert
-    [[ $output == *"give --dtype or --expert-dtype a format other than keep" ]]
+    [[ $output == *"no weights would change format; choose a format other than keep for --dtype or --expert-dtype" ]]
     run moe-convert requant first.moe --dtype q8 -o first.moe
     assert_trouble moe-convert
 }
@@ -238,11 +238,11 @@ PY
     printf 'GGUF\1\0\0\0' > old.gguf
     run moe-convert old.gguf -o x.moe
     assert_trouble moe-convert
-    [[ $output == *"GGUF of version 1; 2 and 3 are supported"* ]]
+    [[ $output == *"has GGUF version 1; versions 2 and 3 are supported"* ]]
     mkdir -p two && cp qwen3_moe.gguf two/a.gguf && cp qwen3_moe.gguf two/b.gguf
     run moe-convert two -o x.moe
     assert_trouble moe-convert
-    [[ $output == *"has 2 GGUF models; name one of the files"* ]]
+    [[ $output == *"contains 2 GGUF models; name the file of one"* ]]
     head -c 3000 qwen3_moe.gguf > piped
     run moe-convert - -o x.moe < piped
     assert_trouble moe-convert

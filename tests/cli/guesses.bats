@@ -104,7 +104,7 @@ END
     mv lacking.safetensors lacking/model-00002-of-00002.safetensors
     run moe-convert lacking -o x.moe
     assert_trouble moe-convert
-    [[ $output == *'tensor mtp.norm.weight is missing; a model of family qwen3_next needs it for predict.0.final_norm'* ]]
+    [[ $output == *'tensor mtp.norm.weight is missing; in a model of family qwen3_next it is the source of predict.0.final_norm; convert the complete checkpoint'* ]]
 }
 
 @test "the attention of K-EXAONE's predictor is read from config.json" {
@@ -133,7 +133,7 @@ END
 @test "a model without predictors and invalid numbers are refused in one line" {
     run moe-decode -q -m pocket.moe -d mtp prompts.jsonl
     assert_trouble moe-decode
-    [[ $output == *'pocket.moe: the model has no layers that predict further tokens'* ]]
+    [[ $output == *'pocket.moe: the model has no layers for multi-token prediction; choose another drafter, such as ngram'* ]]
     run moe-decode -q -m glm4_moe.moe -d mtp:depth=0 glm4_moe.jsonl
     assert_trouble moe-decode
     [[ $output == *'mtp: depth: 0 is not between 1 and 64'* ]]

@@ -111,7 +111,7 @@ made_are_refused() {
     convert eagle1 --name same --kind eagle2 -o named.moe
     cmp told.moe named.moe
     refuses "a draft head (medusa) needs it" eagle1 --kind medusa
-    refuses "tensor layers.0.mlp_moe.gate.weight is missing; a draft head (jakiro) needs it" eagle1 --kind jakiro
+    refuses "tensor layers.0.mlp_moe.gate.weight is missing; in a draft head (jakiro)" eagle1 --kind jakiro
 }
 
 @test "layer ids are outputs, except vLLM's, and --layer-ids overrides it" {
@@ -122,17 +122,17 @@ made_are_refused() {
     [ "$(states ids.moe)" = "[0,2,3]" ]
     convert speculators -o ids.moe
     [ "$(states ids.moe)" = "[0,2,5]" ]
-    refuses "--layer-ids says what ids count" speculators --layer-ids output
+    refuses "if the ids are counted differently, give --layer-ids" speculators --layer-ids output
     made eagle3 ids 'eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}'
     refuses "has the states before layers 1 to 6" ids --layer-ids input
-    refuses "--layer-ids: applies to eagle3 heads, and this is a eagle1 head" eagle1 --layer-ids input
-    refuses "--exit-layer: applies to kangaroo heads, and this is a eagle1 head" eagle1 --exit-layer 2
+    refuses "--layer-ids: applies to eagle3 heads only, and this is a eagle1 head" eagle1 --layer-ids input
+    refuses "--exit-layer: applies to kangaroo heads only, and this is a eagle1 head" eagle1 --exit-layer 2
 }
 
 @test "Kangaroo's exit layer comes from config.json or an option" {
     made kangaroo silent exit_layer=null
     refuses "give --exit-layer N" silent
-    refuses "it must leave one" silent --exit-layer 6
+    refuses "must be at least 1 and below the target" silent --exit-layer 6
     convert silent --exit-layer 3 -o silent.moe
     [ "$(moe-view --json -t head silent.moe | jq -c .states)" = "[2]" ]
 }
@@ -148,7 +148,7 @@ made_are_refused() {
 
 @test "a missing or extra tensor is named" {
     made eagle1 lacking drop=fc.weight
-    refuses "tensor fc.weight is missing; a draft head (eagle1) needs it for joint" lacking --kind eagle1
+    refuses "tensor fc.weight is missing; in a draft head (eagle1) it is the source of joint" lacking --kind eagle1
     refuses_made "tensor fc.bias is missing" eagle1 bias=true
     refuses_made "tensor midlayer.hidden_norm.weight is missing" eagle3 drop=midlayer.hidden_norm.weight
     refuses_made "tensor lm_head.weight is missing" eagle3 drop=lm_head.weight
@@ -160,32 +160,32 @@ made_are_refused() {
     refuses_made "tensor 1.1.weight is missing" medusa drop=1.1.weight
     refuses_made "tensor 2.0.linear.weight is missing" medusa medusa_num_heads=3
     refuses_made "tensor hydra_mlp.1.0.res_connection.bias is missing" hydra drop=hydra_mlp.1.0.res_connection.bias
-    refuses_made "tensor fc_norm.0.weight has no place" specforge fc_norm=false
-    refuses_made "tensor lm_head.weight has no place in a draft head (eagle1)" eagle1 add=lm_head.weight
-    refuses_made "tensor layers.0.mlp.gate_proj.weight has no place in a draft head (jakiro)" jakiro \
+    refuses_made "tensor fc_norm.0.weight is not part of" specforge fc_norm=false
+    refuses_made "tensor lm_head.weight is not part of a draft head of kind eagle1" eagle1 add=lm_head.weight
+    refuses_made "tensor layers.0.mlp.gate_proj.weight is not part of a draft head of kind jakiro" jakiro \
         add=layers.0.mlp.gate_proj.weight
     made_are_refused
 }
 
 @test "files that claim to be EAGLE-3 are refused with the missing tensor" {
     made eagle1 fake draft_vocab_size=128 drop=fc.weight add=embed_tokens.weight
-    refuses "tensor d2t is missing; a draft head (eagle3) of 128 words needs it" fake
+    refuses "tensor d2t is missing; it maps the 128 draft ids" fake
     made eagle1 fake 'architectures=["LlamaForCausalLMEagle3"]' drop=fc.weight
-    refuses "tensor lm_head.weight is missing; a draft head (eagle3) needs it for head" fake
+    refuses "tensor lm_head.weight is missing; in a draft head (eagle3) it is the source of head" fake
 }
 
 @test "a head of another target, an invalid token map and invalid numbers are refused" {
     refuses_made "hidden_size is 256; the target pocket has 192" eagle1 hidden_size=256
     refuses_made "vocab_size is 32000; the target pocket has 2048" jakiro vocab_size=32000
-    refuses_made "tensor d2t moves word 127 by 2048, out of the target's vocabulary of 2048" eagle3 map=far
-    refuses_made "the vocabulary map maps two words to id" eagle3 map=twice
-    refuses_made "which t2d does not mark" eagle3 map=other
+    refuses_made "tensor d2t: draft id 127 with offset 2048 is outside the target's vocabulary of 2048 tokens" eagle3 map=far
+    refuses_made "the vocabulary map maps two draft ids to target id" eagle3 map=twice
+    refuses_made "which tensor t2d does not mark" eagle3 map=other
     refuses_made "is not a finite number" eagle1 nan=layers.0.self_attn.k_proj.weight
     refuses_made "is not a finite number" medusa nan=1.0.linear.bias
     refuses_made "only heads of one layer are supported" eagle3 num_hidden_layers=2
     refuses_made "supported are mlp and prefix-mlp" hydra 'hydra_head_arch="eagle-attn"'
     refuses_made "from 2 to 64 are supported" jakiro num_local_experts=1
-    refuses_made "must be from 1 to all of them" jakiro num_experts_per_tok=3
+    refuses_made "it must be from 1 to the number of experts" jakiro num_experts_per_tok=3
     refuses_made "tensor layers.0.mlp_moe.gate.weight has shape [4][192]; config.json or the target requires [6][192]" \
         jakiro num_local_experts=3
     refuses_made "only 2 is supported" jakiro_star num_local_experts=4
@@ -196,7 +196,7 @@ made_are_refused() {
     run moe-convert head medusa --target draft.moe -o x.moe
     assert_trouble moe-convert
     [[ $output == *"tensor 0.0.linear.weight has shape [192][192]; config.json or the target requires [96][96]"* ]]
-    refuses "has tensors of no kind of draft head known here" "$MOE_MODELS/pocket/model"
+    refuses "its tensors match no known kind of draft head" "$MOE_MODELS/pocket/model"
     [ ! -e x.moe ]
 }
 
@@ -204,7 +204,7 @@ made_are_refused() {
     convert eagle1 -o h.moe
     run moe-decode -m h.moe -p 'a' -n 1
     assert_trouble moe-decode
-    [[ $output == *"is a draft head (eagle1) of pocket, not a model"* ]]
+    [[ $output == *"is a draft head (eagle1) for pocket, not a model"* ]]
     run moe-convert head medusa --target h.moe -o x.moe
     assert_trouble moe-convert
     run moe-convert inflate h.moe --expert-ffn 999 -o x.moe
@@ -215,7 +215,7 @@ made_are_refused() {
     assert_trouble moe-convert
     run moe-convert head eagle1 -o x.moe
     assert_trouble moe-convert
-    [[ $output == *"no --target FILE"* ]]
+    [[ $output == *"no target is given"* ]]
 }
 
 @test "--dry-run prints the plan, also for an archive" {

@@ -153,7 +153,7 @@ refuses() {
     refuses 'budget for drafting' -d head:file=eagle1.moe -B 4 --budget-phase draft
     run moe-decode -q -m draft.moe -d head:file=eagle1.moe prompts.jsonl
     assert_trouble moe-decode
-    [[ $output == *'eagle1.moe: is a head of '*'use a head made for this model'* ]]
+    [[ $output == *'eagle1.moe: is a head for '*'use a head made for this model'* ]]
     # The same weights in another format are the same model.
     moe-convert -q --dtype q8 "$MOE_MODELS/pocket/model" -o q8.moe
     moe-decode -q -m q8.moe -n 4 -d head:file=eagle1.moe prompts.jsonl > /dev/null

@@ -60,7 +60,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     [[ "$output" == *"--activations bf16: has no effect: no weights of the model are in bf16"* ]]
     run rounded --device cuda one.jsonl
     [ "$status" -eq 2 ]
-    [[ "$output" == *"device cuda: does not round activations to bf16; leave --activations out, or give --device host"* ]]
+    [[ "$output" == *"device cuda: cannot round activations to bf16; leave --activations out, or give --device host"* ]]
 }
 
 @test "pinned threads give the same text; more than there are processors are refused" {
@@ -69,7 +69,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     cmp free.txt pinned.txt
     run decode --pin -j 250
     [ "$status" -eq 2 ]
-    [[ "$output" == *"250 threads cannot have a processor each"* ]]
+    [[ "$output" == *"250 threads cannot be pinned to a processor each, because there are only"* ]]
 }
 
 @test "a sweep reports costs and bytes, and is a cost table for replay" {

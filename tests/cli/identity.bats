@@ -284,7 +284,7 @@ margin() {
     suite s.json '{"name": "none"}, {"name": "B4", "budget": 4}'
     refuse s.json "use --strict"
     suite s.json '{"name": "none"}, {"name": "K4", "draft": "ngram", "temperature": 1}'
-    refuse s.json "setting 'K4': no reference has the same sampling settings"
+    refuse s.json "setting 'K4': there is no reference with the same sampling settings"
     suite s.json '{"name": "B4", "budget": 4}, {"name": "K4", "draft": "ngram"}' '"reference": "B4"'
     refuse s.json "its reference 'B4' is not lossless"
     suite s.json '{"name": "none"}, {"name": "x", "order": "shuffled"}'
@@ -298,5 +298,5 @@ margin() {
     suite s.json '{"name": "none"}, {"name": "x", "threads": 2}'
     run moe-bench run s.json -o x.moes
     assert_trouble moe-bench
-    [[ $output == *"the same for all settings of a run"* ]]
+    [[ $output == *"threads, device, isa and order apply to all settings of a run"* ]]
 }

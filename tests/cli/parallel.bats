@@ -145,7 +145,7 @@ alone() {
     echo '{"tokens": [5, 6, 7]}' >> run/ids.jsonl
     run moe-decode -q -m run/random.moe --force-accept run/rec.moes run/ids.jsonl --stream run/none.moes
     [ "$status" -eq 2 ]
-    [[ $output == "moe-decode: run/ids.jsonl:"*": run/rec.moes: has no recorded answer of at least two tokens to this prompt; "* ]]
+    [[ $output == "moe-decode: run/ids.jsonl:"*": run/rec.moes: contains no answer of at least two tokens to this prompt; "* ]]
     [ ! -e run/none.moes ] && [ ! -e run/none.moes.part ]
 }
 
@@ -235,7 +235,7 @@ alone() {
     code=0
     wait $! || code=$?
     [ $code = 130 ]
-    grep -q '^moe-decode: ended by SIGINT after [0-9]* texts; this continues from there: ' run/said
+    grep -q '^moe-decode: ended by SIGINT after [0-9]* texts; to continue, run: ' run/said
     moe-decode $settings --ignore-eos -n 300 run/long.jsonl --resume run/old.moes --parallel 2 -o run/new.json
     moe-decode $settings --ignore-eos -n 300 run/long.jsonl | cmp - run/new.json
 }
@@ -260,6 +260,6 @@ alone() {
     moe-convert -q run/long -o run/long.moe
     run moe-decode -q -m run/long.moe --parallel 100 - < <(cat p.jsonl)
     [ "$status" -eq 2 ]
-    [[ $output == "moe-decode: --parallel: keys and values of 100 texts of up to 1000"*" MiB are left beside the weights; give "* ]]
+    [[ $output == "moe-decode: --parallel: the KV caches of 100 texts of up to 1000"*" MiB are free beside the weights; give "* ]]
     moe-decode -q -m run/long.moe --parallel 100 some.jsonl | cmp - <(moe-decode -q -m pocket.moe some.jsonl)
 }

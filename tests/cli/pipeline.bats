@@ -150,7 +150,7 @@ setup() { cd "$WORK"; }
     moe-profile -q -m pocket.moe --shard 2/2 one.jsonl | moe-coact rank-experts 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
-    grep -q "no tokens of this phase; profile prompts" ranker
+    grep -q "the routes have no tokens of this --phase" ranker
 }
 
 @test "ranking and prompts cannot both come from standard input" {

@@ -67,7 +67,7 @@ again() {
 
 @test "what machine measures is a description; this machine is measured where none is given" {
     moe-bench machine --products --seconds 0.001 --size 4M --disk "$MOE_POCKET" --json > none 2>&1 || true
-    grep -q 'reading is measured with a file of 32 MiB or more' none
+    grep -q 'the read bandwidth is measured with a file of at least 32 MiB' none
     moe-bench machine --products --seconds 0.001 --size 4M --json > measured.json
     formats=$(moe-convert list | sed -n '/^weight formats/,/^$/s/^  //p' | jq -R . | jq -cs sort)
     jq -e --argjson formats "$formats" '($formats | length) > 9 and (.products | keys) == $formats
@@ -98,35 +98,35 @@ again() {
 |no model is given; name a model file, a config.json or a shape of
 -m nowhere.json|nowhere.json: No such file
 -m nowhere.moe|nowhere.moe: No such file
--m olmoe-1b|-m olmoe-1b: no shape is known by that name; did you mean olmoe-1b-7b?
+-m olmoe-1b|-m olmoe-1b: unknown shape; did you mean olmoe-1b-7b?
 -m family.json|model_type is "olmoes"; this family is not supported; moe-convert --list-families prints those that are
 -m silly.json|silly.json: config.json:
--m mistral-7b|has no routed experts, which a plan needs; give a Mixture-of-Experts model, or this one as a drafter
--m awq.json|its weights are quantised by 'awq', and how many bytes they take is not known; give it with --dtype
--m $MOE_POCKET --dtype q4|is a model file, whose formats are known; leave out --dtype
+-m mistral-7b|is a dense model, and a plan needs routed experts
+-m awq.json|its weights are quantised by 'awq', whose size is unknown
+-m $MOE_POCKET --dtype q4|is a model file, which defines its own formats
 -m $CONFIG -K 99|-K
 -m $CONFIG -d ngrams|'ngrams' is not a drafter of a plan; did you mean ngram?
 -m $CONFIG -d ngram:accept=1.5|accept=1.5: expected up to 3 probabilities from 0 to 1
 -m $CONFIG -d ngram:accept=.9/.8/.7/.6|up to 3 probabilities
 -m $CONFIG -d ngram:acept=.5|acept
--m $CONFIG -d model|which model drafts? give file=FILE
--m $CONFIG -d head|give file=FILE, a head file, or bytes=SIZE
+-m $CONFIG -d model|model: no draft model is given
+-m $CONFIG -d head|head: expected head:file=FILE with a head file, or head:bytes=SIZE with the bytes that the head reads per token, without the model
 -m $CONFIG -d mtp|a config.json does not say whether there are predictors
--m $CONFIG --cache-experts 1%|holds 1 experts, and one token uses 4 in a layer; give at least
+-m $CONFIG --cache-experts 1%|has room for 1 experts, but one token uses 4 in a layer; give at least
 -m $CONFIG --cache-experts x|'x' is not a size
 -m $CONFIG --hits 2|--hits
--m $CONFIG -j 1|--threads: affects only the measurement of this machine
+-m $CONFIG -j 1|--threads: applies to measuring this machine, but the plan is for other machines
 -m $CONFIG -K 3|--draft-length: no drafts are planned; add --draft
 -m $CONFIG --machine wrong-key.json|did you mean "products"?
 -m $CONFIG --machine no-speed.json|no-speed.json: "read_bandwidth": expected a number from 1
--m $CONFIG --machine no-first.json|"products": "q8": pair 1: expected rows from 1, ascending
+-m $CONFIG --machine no-first.json|"products": "q8": pair 1: expected [rows, bytes/s], with more rows than in the pair before, and 1 to
 -m $CONFIG --machine no-format.json|unknown key "q9"
 -m $CONFIG --machine nowhere.json|nowhere.json: No such file
--m $CONFIG --machine $top/tests/bench/machines/disk-olmoe-1b-7b.json|is a description for moe-bench simulate
+-m $CONFIG --machine $top/tests/bench/machines/disk-olmoe-1b-7b.json|is a description for
 REFUSED
     run moe-bench machine --products --seconds 0
     assert_trouble moe-bench
-    [[ $output == *'--products: needs time to measure; give --seconds more than 0' ]]
+    [[ $output == *'--products: --seconds 0 leaves no time to measure; give more' ]]
     run plan --machine small-memory.json -c 64 --cache-experts 100M
     assert_trouble moe-bench
     [[ $output == *'give less, or auto' ]]

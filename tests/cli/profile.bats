@@ -160,7 +160,7 @@ digest() {
     for shard in 0/3 4/3 3 1/0 1/3x /3 1/ -1/3 99999999999999999999/99999999999999999999; do
         run moe-profile -m pocket.moe --shard=$shard prompts.jsonl -o no.moes
         assert_trouble moe-profile
-        [[ $output == *"--shard: '$shard' names no part; give I/N, with I from 1 to N, as in 1/4" ]]
+        [[ $output == *"--shard: '$shard' is not a part; give I/N with I from 1 to N, as in 1/4" ]]
     done
     for words in "--shard 2/2 -p x" "--shard 1/2 <(cat prompts.jsonl)" "--shard 1/2"; do
         run eval "cat prompts.jsonl | moe-profile -m pocket.moe $words -o no.moes"
@@ -270,7 +270,7 @@ digest() {
 @test "the skip search finds the best set, reproducibly, and writes it for this model" {
     head -n 3 prompts.jsonl > three.jsonl
     moe-profile skip -m pocket.moe --ratio 0.13 --max-score 1 --window 12 three.jsonl > one.json 2> note
-    grep -q "1 of 8 parts left out match .* 3 texts; 8 candidates, .* ended by all" note
+    grep -q "without 1 of its 8 parts the model predicts .* of 3 texts; of 8 candidates .* ended by all" note
     [ "$(jq -c '[.skip, .window, (.attention + .ffn | length), .search.candidates, .search.texts, .search.ended]' one.json)" = \
       '[1,12,1,8,3,"all"]' ]
     [ "$(jq -r .model.index one.json)" = "$(moe-view --json -t model pocket.moe | jq -r .index_sha256)" ]
@@ -287,7 +287,7 @@ digest() {
     head -n 1 prompts.jsonl > one.jsonl
     run moe-profile skip -m pocket.moe --ratio 0.01 one.jsonl
     assert_trouble moe-profile
-    [[ $output == *"--ratio: a ratio of 0.01 selects none of the 8 parts that 6 layers can skip; give at least 0.125"* ]]
+    [[ $output == *"--ratio: a ratio of 0.01 skips none of the 8 parts that can be skipped in 6 layers; give at least 0.125"* ]]
     : > none.jsonl
     run moe-profile skip -q -m pocket.moe none.jsonl
     assert_trouble moe-profile
@@ -311,7 +311,7 @@ digest() {
     jq -c '.attention = [1, 5]' found.json > last.json
     run moe-decode -m pocket.moe -d self:skip=last.json -p Hello
     assert_trouble moe-decode
-    [[ $output == *'last.json: "attention": the last layer is never left out'* ]]
+    [[ $output == *'last.json: "attention": the last layer is never skipped'* ]]
     run moe-decode -m "$MOE_POCKET" -d self:skip=prompts.jsonl -p Hello
     assert_trouble moe-decode
 }
@@ -330,5 +330,5 @@ digest() {
     [ "$(bytes self:skip=0.6,search=1,window=8.moes)" -gt "$(bytes self:skip=0.6.moes)" ]
     run moe-decode -m pocket.moe -d self:window=8 -p Hello
     assert_trouble moe-decode
-    [[ $output == *"it applies to a search"* ]]
+    [[ $output == *"applies to a search only"* ]]
 }

@@ -159,7 +159,7 @@ EOF
     [[ $output == *' -p "Once upon a time."' ]]
     run moe-decode -m pocket.moe -p Once upon a time
     assert_trouble moe-decode
-    [[ $output == *'upon: no such file'*' -p "Once upon a time"' ]]
+    [[ $output == *'upon: no such file; if this is the prompt'*' -p "Once upon a time"' ]]
     # A name that looks like a file is a missing file.
     run moe-decode -m pocket.moe Once.jsonl
     assert_trouble moe-decode

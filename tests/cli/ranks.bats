@@ -50,7 +50,7 @@ kill_process_1() {
         losses head.moes > many
         [ "$(wc -l < many)" = 6 ]
         near one many
-        grep -qx 'moe-draft-train: 6 steps, the last loss [0-9.]*' said
+        grep -qx 'moe-draft-train: training finished: 6 steps, loss of the last step [0-9.]*' said
         [ "$(grep -c . said)" = 1 ]
         moe-view --verify head.moe head.moes
     done
@@ -115,7 +115,7 @@ nothing.jsonl -o no.moe|moe-draft-train: nothing.jsonl
 texts.jsonl -o nowhere/no.moe|process 0 of 2 (
 texts.jsonl -q -o no.moe --steps 2 --stream /dev/full|No space left on device
 texts.jsonl -o no.moe --nope|unknown option --nope
-texts.jsonl -o no.moe --pin --steps 1|--pin: 2 processes may run on the same processors
+texts.jsonl -o no.moe --pin --steps 1|--pin: 2 processes share the same processors
 WRONG
 }
 
@@ -184,11 +184,11 @@ with open("own.moe", "r+b") as file:
         [[ $output == *"$part"* ]] || { echo "$first: $output"; return 1; }
         [ ! -e no.txt ]
     done <<'WRONG'
---parallel 2||moe-decode: --ranks: process 1 of 2 has other settings than process 0
+--parallel 2||moe-decode: --ranks: the options of process 1 of 2 differ from those of process 0
 --cache-experts 50%|--cache-experts 50%|moe-decode: --ranks: each process maps its own experts; leave --cache-experts out
 |-d ngram --calibration nowhere/file|moe-decode: process 1 of 2 (
---isa plain||, process 0 host plain; give an instruction set
-|--temperature 0.5|moe-decode: --ranks: process 1 of 2 has other settings than process 0
+--isa plain||, process 0 host plain; choose an instruction set
+|--temperature 0.5|moe-decode: --ranks: the options of process 1 of 2 differ from those of process 0
 |--placement rank.moes|does not compute what process 0 computes
 --placement prompts.jsonl|--placement prompts.jsonl|moe-decode: --placement: prompts.jsonl
 |texts.jsonl|does not compute what process 0 computes
@@ -250,7 +250,7 @@ LAUNCHER
     [ -z "$output" ]
     OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 run alone/bin/moe-draft-train $options --steps 1 texts.jsonl -o no.moe
     assert_trouble moe-draft-train
-    [[ $output == *"this build has no moe-ranks-mpi.so; build where mpicc is; make deps-mpi installs it" ]]
+    [[ $output == *"moe-ranks-mpi.so is not part of this build; build it on a machine with mpicc, which make deps-mpi installs" ]]
     run alone/bin/moe-draft-train $options --ranks mpi --steps 1 texts.jsonl -o no.moe
     assert_trouble moe-draft-train
 }

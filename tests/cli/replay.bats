@@ -67,7 +67,7 @@ setup_file() {
 RUNS
     run moe-decode -m "$MOE_POCKET" -p x -d ngram --policy "oracle:file=$BATS_TEST_TMPDIR/two.moes" -n 4
     assert_trouble moe-decode
-    [[ $output == *"records several drafters"* ]]
+    [[ $output == *"contains drafts of several drafters, but those of one are needed"* ]]
 }
 
 @test "replay reproduces cascade-cost and the oracle" {
@@ -371,7 +371,7 @@ RUNS
     # Without --tree chains are recorded, and too few children do not form the same tree.
     run moe-bench replay "$folder/cascade.moes" --policy tr
     assert_trouble moe-bench
-    [[ $output == *"only chains are recorded"* ]]
+    [[ $output == *"the policy drafts a tree, but the stream records chains only"* ]]
     run moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --policy tr --iterations
     assert_trouble moe-bench
     [[ $output == *"which 2 were requested"* ]]

@@ -99,7 +99,7 @@ wait_for() {
     decode --json --keep-going --shard 2/4 --resume run/old run/p.jsonl | cmp - <(decode --json --keep-going --shard 2/4 run/p.jsonl)
     run decode --keep-going --shard 3/4 --resume run/old run/p.jsonl
     assert_trouble moe-decode
-    [[ $output == *"run/old: was made with another shard, 2/4, not 3/4; resume it with the same" ]]
+    [[ $output == *"run/old: the run was started with another shard, 2/4, not 3/4; resume it with the same" ]]
     run decode --keep-going --resume run/2.moes run/p.jsonl
     [[ $output == *"another shard, 2/4, not none; "* ]]
     # -p and files together, more parts than prompts.
@@ -107,7 +107,7 @@ wait_for() {
     decode -n 2 --shard 9/9 -p one <(true) > run/none 2>&1 || grep -q 'cannot be counted' run/none
     run decode -n 2 --shard 3/3 -p one -p two
     assert_trouble moe-decode
-    [[ $output == *"--shard 3/3: no prompt is left for this part of 2 given with -p; leave --shard out, or give prompts as a file" ]]
+    [[ $output == *"--shard 3/3: this part of the 2 prompts given with -p is empty; leave --shard out, or give prompts as a file" ]]
 }
 
 @test "a run that is killed twice still ends with the same text" {
@@ -136,10 +136,10 @@ wait_for() {
     kill -TERM $pid
     wait $pid || [ $? = 143 ]
     exec 7>&-
-    grep -q 'run/0.moes: an interrupted run left texts; --resume run/0.moes would reuse them' run/said
+    grep -q 'run/0.moes: contains finished texts of an interrupted run; to reuse them, stop and start with --resume run/0.moes' run/said
     decode --json --resume run/0.moes p.jsonl | cmp - full--json
     moe-decode -m pocket.moe -n 1 --stream run/0.moes -p x 2> run/said
-    grep -q '/0.moes would reuse them$' run/said
+    grep -q 'to reuse them, stop and start with --resume .*/0.moes$' run/said
     [ ! -e run/0.moes.part.old ]
 }
 
@@ -158,7 +158,7 @@ wait_for() {
         [ $code = $((128 + number)) ]
         again="moe-decode --resume run/old.moes $settings --json --ignore-eos -n 300 some.jsonl --stream run/old.moes"
         again+="${cached:+ $cached} -o run/old.json"
-        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; this continues from there: $again\$" run/said
+        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; to continue, run: $again\$" run/said
         [ "$(wc -l < run/said)" = 1 ]
         [ "$(ls run)" = "$(printf 'old.json\nold.moes\nsaid')" ]
         # The current text is written as far as it was decoded, and marked as incomplete.
@@ -181,7 +181,7 @@ wait_for() {
         $(sed 's/.*from there: //; s/ -q / /' run/said) 2> run/note
         cmp run/new.json run/old.json
         cmp run/old.moes run/before
-        grep -q "run/old.moes: is complete, and is left unchanged" run/note
+        grep -q "run/old.moes: is already complete, so nothing is decoded" run/note
         rm run/*
     done
 }
@@ -243,20 +243,20 @@ wait_for() {
         assert_trouble moe-decode
         [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
     done <<'WRONG'
---resume run/old --temperature 0.8 p.jsonl|run/old: was made with another temperature, 1.6, not 0.8
---resume run/old --seed 6 p.jsonl|run/old: was made with another seed, 5, not 6
---resume run/old --kv-dtype bf16 p.jsonl|run/old: was made with another kv-dtype, f32, not bf16
---resume run/old --isa plain p.jsonl|run/old: was made with another isa
---resume run/old --activations bf16 p.jsonl|run/old: was made with another setting of activations, auto, not bf16; resume
---resume run/old -n 5 p.jsonl|run/old: was made with another max-tokens, none, not 5
---resume run/old --stop x p.jsonl|run/old: was made with another stop, [], not ["x"]
---resume run/old -B 4 p.jsonl|run/old: was made with
+--resume run/old --temperature 0.8 p.jsonl|run/old: the run was started with another temperature, 1.6, not 0.8
+--resume run/old --seed 6 p.jsonl|run/old: the run was started with another seed, 5, not 6
+--resume run/old --kv-dtype bf16 p.jsonl|run/old: the run was started with another kv-dtype, f32, not bf16
+--resume run/old --isa plain p.jsonl|run/old: the run was started with another isa
+--resume run/old --activations bf16 p.jsonl|run/old: the run was started with another setting of activations, auto, not bf16; resume
+--resume run/old -n 5 p.jsonl|run/old: the run was started with another max-tokens, none, not 5
+--resume run/old --stop x p.jsonl|run/old: the run was started with another stop, [], not ["x"]
+--resume run/old -B 4 p.jsonl|run/old: the run was started with
 --resume run/old --accept rejection p.jsonl|run/old: was made with
---resume run/old --record route --stream run/new p.jsonl|run/old: was made with another record
---resume run/old --forecasts --stream run/new p.jsonl|run/old: was made with another forecasts, false, not true
---resume run/old other.jsonl|is of none of the prompts
---resume run/old reversed.jsonl|is of none of the prompts
---resume other.jsonl p.jsonl|other.jsonl: not a moekit stream
+--resume run/old --record route --stream run/new p.jsonl|run/old: the run was started with another record
+--resume run/old --forecasts --stream run/new p.jsonl|run/old: the run was started with another forecasts, false, not true
+--resume run/old other.jsonl|matches none of the remaining prompts
+--resume run/old reversed.jsonl|matches none of the remaining prompts
+--resume other.jsonl p.jsonl|other.jsonl: is not a moekit stream
 --resume pocket.moe p.jsonl|pocket.moe: is a model file, not a stream; moe-view shows it
 --cache-experts nonee p.jsonl|--cache-experts: 'nonee' is not a size; give a size such as 2G, a share such as 30%, auto or none
 --resume - p.jsonl|--resume: standard input cannot be read twice; name a file
@@ -295,7 +295,7 @@ WRONG
     # One command line serves the first run, too; a link's target is replaced.
     ln -s z.moes run/link
     moe-decode ${settings/-q/} --resume run/link --stream run/link p.jsonl 2> run/said | cmp - full
-    grep -q 'run/link: has no finished texts of an earlier run; all texts are decoded' run/said
+    grep -q 'run/link: contains no finished text of an earlier run, so all prompts are decoded' run/said
     run decode --resume run/missing p.jsonl
     assert_trouble moe-decode
 }

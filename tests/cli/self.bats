@@ -77,7 +77,7 @@ total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | ad
     refuse "exit=6: the model has 6 layers" self:exit=6
     refuse "exit" self:exit=0
     refuse "topk=4: the model uses 4 experts" self:topk=4
-    refuse "it is not a copy of pocket.moe" self:experts=draft.moe
+    refuse "is not a copy of pocket.moe" self:experts=draft.moe
     refuse "missing.moe" self:experts=missing.moe
     refuse "deep.json" self:skip=deep.json
     refuse "skip=0" self:skip=0

@@ -47,7 +47,7 @@ utility|{bytes_per_second: 9e9, together: true, latency_us: 7}
 LINKS
     run simulate --system utility --prefetch last
     assert_trouble moe-bench
-    [[ $output == *"experts do not come together"* ]]
+    [[ $output == *"the machine's link transfers experts one at a time"* ]]
 }
 
 @test "policies over local routes: another program gives the same counts and seconds" {
@@ -172,7 +172,7 @@ LINKS
     local file=$BATS_TEST_TMPDIR/bad.json change
     run moe-bench simulate
     assert_trouble moe-bench
-    [[ $output == *'no machine; name its description'* ]]
+    [[ $output == *'no machine is given'* ]]
     run simulate --system nothing
     assert_trouble moe-bench
     [[ $output == *'nothing'* ]]

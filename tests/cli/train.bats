@@ -30,7 +30,7 @@ refuses() {
 
 @test "a head is trained, written as a head file, and its drafts are accepted" {
     moe-draft-train train -m pocket.moe --arch eagle1 --steps 1 texts.jsonl -o one.moe 2> said
-    grep -qx 'moe-draft-train: 1 step, the last loss [0-9.]*' said
+    grep -qx 'moe-draft-train: training finished: 1 step, loss of the last step [0-9.]*' said
     train --arch eagle1 --rate 0.004 --epochs 3 texts.jsonl -o one.moe --stream one.moes
     moe-view --verify one.moe
     moe-view --verify one.moes
@@ -104,8 +104,8 @@ END
     train $options first.moes second.moes -o shards.moe
     cmp texts.moe shards.moe
     refuses "lacks the states after layer" -m pocket.moe --arch kangaroo --exit 4 states.moes
-    refuses "states.moes is a feature stream, and cannot be combined with texts.jsonl" -m pocket.moe --arch eagle1 states.moes texts.jsonl
-    refuses "several streams must all be files" -m pocket.moe --arch eagle1 states.moes - < states.moes
+    refuses "states.moes is a feature stream and cannot be combined with texts.jsonl" -m pocket.moe --arch eagle1 states.moes texts.jsonl
+    refuses "is a feature stream and cannot be combined with" -m pocket.moe --arch eagle1 states.moes - < states.moes
     head -c 20000 states.moes > cut.moes
     refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
 }
@@ -123,7 +123,7 @@ END
         done
         jq -es 'transpose | length == 2 and all((.[1] / .[0] - 1 | fabs) < 1e-4)' host.losses emu.losses
     done
-    grep -q "trained on emu.*products of cuBLAS" said
+    grep -q "training runs on emu.*computed by cuBLAS" said
     [ -n "$MOE_LONG" ] || return 0
     train --device emu --arch jakiro_star --rate 0.002 --batch 1 --cut 16 --steps 2 two.moes -o again.moe
     cmp emu.moe again.moe
@@ -135,8 +135,8 @@ END
     train $options texts.jsonl -o texts.moe
     moe-draft-train train -m pocket.moe $options long.moes -o stream.moe 2> said
     cmp texts.moe stream.moe
-    grep -qx 'moe-draft-train: long.moes: [0-9]* texts have no answer within 40 tokens; left out' said
-    refuses "no texts with answers to learn from" -m pocket.moe --arch eagle1 --cut 5 long.moes
+    grep -qx 'moe-draft-train: long.moes: [0-9]* texts have no answer within the first 40 tokens; such texts are left out' said
+    refuses "there are no texts with answers to train on" -m pocket.moe --arch eagle1 --cut 5 long.moes
 }
 
 @test "one, two and three threads give the same bytes" {
@@ -194,7 +194,7 @@ END
     # the best head is the one after so many steps: a run of that length has these bytes
     best=$(jq -s 'min_by(.loss) | .step' evals)
     jq -se 'map(.best) as $b | [foreach .[].loss as $l (1e9; [., $l] | min; . == $l)] == $b' evals
-    grep "judged.best.moe: the best, after step $best, with a validation loss of" said
+    grep "judged.best.moe: the best head, from step $best, with a validation loss of" said
     train --arch eagle1 --steps "$best" --rate 0.02 --warmup 0 --schedule constant --seed 3 --validation 0.2 texts.jsonl -o best.moe
     cmp best.moe judged.best.moe
     # validation texts are not learnt: which texts they are changes nothing, and their loss equals that of a step on them
@@ -215,9 +215,9 @@ END
     jq -en "$(moe-view --json --type eval same.moes | jq .loss) as \$a | $(loss step.moes 0) as \$b | (\$a - \$b) | fabs < 1e-5 * \$b"
     # requests without effect are refused
     refuses "--validation 1e-09: selects none of 24 texts" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
-    refuses "all are kept apart" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
+    refuses "--validation selects all texts with answers, so" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
     refuses "--best: there are no validation texts" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
-    refuses "--validation: is for texts, and split.moes is a feature stream" -m pocket.moe --arch eagle1 --validation 0.2 split.moes
+    refuses "--validation: applies to files of texts, and split.moes is a feature stream" -m pocket.moe --arch eagle1 --validation 0.2 split.moes
     cp only.moe no.best.moe
     refuses "no.best.moe" -m pocket.moe --from no.best.moe --validation 0.2 texts.jsonl
     cmp only.moe no.best.moe
@@ -239,9 +239,9 @@ END
     refuses "--temperature: no answers are generated; add --max-tokens" -m pocket.moe --arch eagle1 --temperature 1 asked.jsonl
     refuses "--draft-length: no answers are generated" -m pocket.moe --arch eagle1 -K 3 asked.jsonl
     moe-profile features -q -m pocket.moe asked.jsonl -o asked.moes
-    refuses "--max-tokens: is for texts, and asked.moes is" -m pocket.moe --arch eagle1 -n 3 asked.moes
-    refuses "--cache-experts: is for texts" -m pocket.moe --arch eagle1 --cache-experts 50% asked.moes
-    refuses "--prefetch draft: no drafter has routes of the model" -m pocket.moe --arch eagle1 --cache-experts 50% --prefetch draft asked.jsonl
+    refuses "--max-tokens: applies to files of texts, and asked.moes is" -m pocket.moe --arch eagle1 -n 3 asked.moes
+    refuses "--cache-experts: applies to files of texts" -m pocket.moe --arch eagle1 --cache-experts 50% asked.moes
+    refuses "--prefetch draft: needs a drafter with the model" -m pocket.moe --arch eagle1 --cache-experts 50% --prefetch draft asked.jsonl
     run moe-profile features -q -m pocket.moe --cache-experts 50% --prefetch draft asked.jsonl -o refused.moes
     assert_trouble moe-profile
 }
@@ -269,15 +269,15 @@ await_work() {
     moe-view --json --type step early.moes 2> /dev/null | jq -se --argjson n "$steps" 'length > $n and map(.step) == [range(length)]'
     run moe-draft-train train -q -m pocket.moe $options -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"already exists; continue from it with --resume"* ]]
+    [[ $output == *"a checkpoint of an earlier training exists"* ]]
     run moe-draft-train train -q -m pocket.moe --rate 0.1 $options --resume -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"made with other options or texts: rate 5e-05, not 0.1; give the same ones, or remove it" ]]
+    [[ $output == *"made with other options or texts: rate 5e-05, not 0.1; give the same, or remove it to start over" ]]
     # the same texts, but with rounded states
     moe-profile features -q -m pocket.moe --layers kangaroo texts.jsonl -o rounded.moes
     run moe-draft-train train -q -m pocket.moe --arch kangaroo --epochs 3000 rounded.moes --resume -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"made with other options or texts: "*"states-in f32, not bf16; give the same ones, or remove it" ]]
+    [[ $output == *"made with other options or texts: "*"states-in f32, not bf16; give the same, or remove it to start over" ]]
     # answers of the model's own are other texts, and another shape is another head
     run moe-draft-train train -q -m pocket.moe $options -n 5 --noise 0.2 --kv-heads 3 --resume -o early.moe
     assert_trouble moe-draft-train
@@ -290,7 +290,7 @@ await_work() {
     head -c $((size / 2)) early.moe.checkpoint > cut && mv cut early.moe.checkpoint
     run moe-draft-train train -q -m pocket.moe $options --resume -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"is truncated, or of another head; remove it to start over" ]]
+    [[ $output == *"is truncated, or belongs to another head; remove it to start over" ]]
 }
 
 # Prints the peak of a command's memory, in MiB, pages of mapped files included.
@@ -353,26 +353,26 @@ sys.exit(code)' "$@"
         refuses "--$2: does not apply to $1 heads" -m pocket.moe --arch "$1" "--$2" $3 texts.jsonl
     done
     train --arch hydra --prefix --heads 2 --steps 1 texts.jsonl -o two.moe
-    refuses "--guesses: applies to new heads, and two.moe has its shape already" -m pocket.moe --from two.moe --guesses 2 texts.jsonl
+    refuses "--guesses: sets the shape of a new head, but two.moe is an existing head" -m pocket.moe --from two.moe --guesses 2 texts.jsonl
     refuses "--exit: does not apply to hydra heads" -m pocket.moe --from two.moe --exit 1 texts.jsonl
 }
 
 @test "bad input is reported in one line" {
     refuses "name the model" --arch eagle1 texts.jsonl
-    refuses "no head to train; give the kind of a new head with --arch" -m pocket.moe texts.jsonl
+    refuses "no head is given" -m pocket.moe texts.jsonl
     refuses "--arch and --from exclude each other" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe --arch eagle1 missing.jsonl
     echo '{"prompt": "no answer"}' > bare.jsonl
     refuses "answer" -m pocket.moe --arch eagle1 bare.jsonl
-    refuses "moe-profile features have the model" -m pocket.moe --arch eagle1 bare.jsonl
+    refuses "moe-profile features with -n N" -m pocket.moe --arch eagle1 bare.jsonl
     refuses "a model file or a draft head" -m pocket.moe --arch eagle1 pocket.moe
     refuses "draft head" -m pocket.moe --from pocket.moe texts.jsonl
     refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
     refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
-    refuses "--ahead: sets the second branch" -m pocket.moe --arch jakiro --second none --ahead 1 texts.jsonl
-    refuses "must leave one; take an earlier one" -m pocket.moe --arch kangaroo --exit 9 texts.jsonl
+    refuses "--ahead: configures the second branch, but --second none leaves that branch out" -m pocket.moe --arch jakiro --second none --ahead 1 texts.jsonl
+    refuses "must be at least 1 and below the target" -m pocket.moe --arch kangaroo --exit 9 texts.jsonl
     refuses "head" -m pocket.moe --arch eagle1 --heads 7 texts.jsonl
-    refuses "--micro-batch 5: a step has 4 texts" -m pocket.moe --arch eagle1 --micro-batch 5 texts.jsonl
+    refuses "--micro-batch 5: is larger than the batch of 4 texts" -m pocket.moe --arch eagle1 --micro-batch 5 texts.jsonl
     run moe-draft-train train -q -m pocket.moe --arch eagle1 texts.jsonl
     assert_trouble moe-draft-train
 }

@@ -66,12 +66,12 @@ PY
     moe-profile features -q -m "$MOE_POCKET" --mask all -p One. -o feature.moes
     run moe-bench report train.moes feature.moes
     assert_trouble moe-bench
-    [[ $output == *"feature.moes: not a train stream, as those before it are"* ]]
+    [[ $output == *"feature.moes: is not a train stream, but earlier inputs are"* ]]
     run moe-bench report feature.moes
     assert_trouble moe-bench
     run moe-bench report --figure utility train.moes
     assert_trouble moe-bench
-    [[ $output == *"--figure: train streams have no such figure"* ]]
+    [[ $output == *"--figure: the figures of train streams cannot be chosen"* ]]
     run moe-bench compare train.moes train-2.moes
     assert_trouble moe-bench
     head -c 2000 train.moes > cut.moes

@@ -101,7 +101,7 @@ refuse() {
     cp pocket.moe other.moe
     run moe-convert attach other.moe draft.moe ./draft.moe
     assert_trouble moe-convert
-    [[ $output == *"./draft.moe: is named twice; "* ]]
+    [[ $output == *"./draft.moe: is given twice; "* ]]
     [ ! -e other.moe.drafters ]
     run moe-bench tune -m pocket.moe
     assert_trouble moe-bench

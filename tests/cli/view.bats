@@ -64,10 +64,10 @@ PY
     [[ $output == *'"tokens": [3, 15]'* ]]
     fine moe-view --json -t rank -l 1 "$streams/rank.moes"
     [ "${#lines[@]}" -eq 1 ]
-    refused "--sequence 99: $streams/route.moes: the last one is" moe-view -s 99 "$streams/route.moes"
-    refused "its records have no sequence" moe-view --json -s 0 "$streams/rank.moes"
-    refused "no record of this --type has it" moe-view --csv -s 0 -t machine "$streams/decode.moes"
-    refused "--layer 9: $streams/rank.moes: the model has 2 layers with a router" moe-view -l 9 "$streams/rank.moes"
+    refused "--sequence 99: no such sequence in $streams/route.moes; it has the sequences 0 to" moe-view -s 99 "$streams/route.moes"
+    refused "have no sequence numbers" moe-view --json -s 0 "$streams/rank.moes"
+    refused "no record of this --type has this number" moe-view --csv -s 0 -t machine "$streams/decode.moes"
+    refused "--layer 9: no such layer in $streams/rank.moes; its model has 2 layers with a router" moe-view -l 9 "$streams/rank.moes"
     fine moe-view --json -t end "$streams/route.moes"
     [ "${#lines[@]}" -eq 1 ]
     refused "the model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"
@@ -157,7 +157,7 @@ PY
         [ ! -s stdout ]
     done
     cat "$streams/rank.moes" "$streams/rank.moes" > twice.moes
-    refused "bytes after the end record" moe-view --verify twice.moes
+    refused "the end record is followed by more bytes" moe-view --verify twice.moes
     for at in 5 20 300 1200 1500 2000 2044; do
         cp "$streams/decode.moes" flip.moes
         flip flip.moes "$at"
@@ -180,20 +180,20 @@ PY
     grep -q "^moe-view: cut.moes: truncated" stderr
     grep -q "^moe-view: none.moes: No such file" stderr
     [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are incomplete" ]
-    refused "is a second file; only --verify reads several" moe-view "$streams/rank.moes" cut.moes
+    refused "is a second file, and only --verify reads several" moe-view "$streams/rank.moes" cut.moes
     refused "standard input is named twice" moe-view --verify - - < cut.moes
 }
 
 @test "files that are not streams are identified" {
     : > empty
-    refused "empty: empty, not a stream" moe-view empty
+    refused "empty: is empty, so its producer wrote nothing" moe-view empty
     echo '{"prompt": "hello"}' > prompts.jsonl
-    refused "prompts.jsonl: not a moekit stream" moe-view prompts.jsonl
+    refused "prompts.jsonl: is not a moekit stream" moe-view prompts.jsonl
     refused "none.moes: No such file" moe-view none.moes
     refused "is a folder; name a file" moe-view .
     refused "exclude each other" moe-view --json --csv "$streams/rank.moes"
     sed 's/\r//' "$streams/rank.moes" > unix.moes
-    refused "unix.moes: the stream was damaged by a conversion of line ends" moe-view unix.moes
+    refused "unix.moes: a conversion of line ends damaged the stream" moe-view unix.moes
 }
 
 @test "a model file is shown and verified too" {
@@ -219,7 +219,7 @@ PY
     cp "$MOE_POCKET" flip.moe
     flip flip.moe 2000000
     refused "flip.moe" moe-view --verify flip.moe
-    refused "standard input: a model file is mapped" moe-view < flip.moe
+    refused "standard input: a model file cannot be read from a pipe, because it is mapped" moe-view < flip.moe
     refused "a model file has the types model and tensor" moe-view -t rank flip.moe
 }
 

@@ -253,14 +253,14 @@ static void a_lost_end_is_noticed(void **state)
     struct text tar = pack(ARCHIVE_FORMAT_TAR_USTAR, ARCHIVE_FILTER_NONE, NULL, members, 3);
     tar.length = 512 * 2 + (weights.length + 511) / 512 * 512 + 512;
     assert_int_equal(from_pipe(&tar, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "no proper end"));
+    assert_non_null(strstr(err.text, "the end of the archive is missing"));
     assert_int_equal(from_file(&tar, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "no proper end"));
+    assert_non_null(strstr(err.text, "the end of the archive is missing"));
     text_free(&tar);
     struct text zip = pack(ARCHIVE_FORMAT_ZIP, ARCHIVE_FILTER_NONE, "compression=store", members, 3);
     zip.length -= 4;
     assert_int_equal(from_pipe(&zip, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "no proper end"));
+    assert_non_null(strstr(err.text, "the end of the archive is missing"));
     assert_int_equal(from_file(&zip, NULL, &err), -1);
     text_free(&zip);
 }
@@ -309,13 +309,13 @@ static void odd_archives_are_refused(void **state)
     refuse(none, 1, "has no .safetensors, pytorch_model.bin or .gguf file");
     refuse(no_config, 1, "has no config.json");
     refuse(twice, 3, "model.safetensors: is in the archive twice");
-    refuse(two, 2, "has a checkpoint in a and one in b");
+    refuse(two, 2, "contains two checkpoints, in a and in b");
     refuse(nearer, 3, "has no .safetensors, pytorch_model.bin or .gguf file");
     refuse(link, 2, "model.safetensors: is a link, not a file");
     refuse(many, 3, "has several .safetensors files");
     refuse(elsewhere, 2, "has no .safetensors, pytorch_model.bin or .gguf file");
-    refuse(missing, 3, "b.safetensors is missing, though");
-    refuse(cut, 2, "model.safetensors: its tensors need");
+    refuse(missing, 3, "b.safetensors is missing, although");
+    refuse(cut, 2, "model.safetensors: its header declares");
     struct err err = {0};
     struct text junk = {0};
     text_puts(&junk, "this is no archive at all, only some words that go on for a while", NULL);
@@ -355,7 +355,7 @@ static void a_large_dictionary_is_refused(void **state)
     text_free(&model);
     for (unsigned char code = 29; code <= 40; code++) {
         assert_int_equal(convert_with_dictionary(code, NULL, &err), -1);
-        assert_non_null(strstr(err.text, "MiB to be unpacked, more than the 64 of xz -9; pack it with that or less"));
+        assert_non_null(strstr(err.text, "MiB of memory, more than the limit of 64 MiB; compress it with xz -9 or less"));
         assert_true(code > 29 || strstr(err.text, "a.tar.xz: its .xz needs 96 MiB"));
     }
 }

@@ -310,12 +310,12 @@ static void every_number_is_the_programs(void **state)
 static void others_are_refused(void **state)
 {
     static const struct { const char *draft, *tree, *policy; bool overlap; const char *why; } cases[] = {
-        {"ngram:n=2", NULL, NULL, false, "only a head of the kind jakiro_star"},
-        {NULL, NULL, NULL, false, "of the kind eagle1"},
+        {"ngram:n=2", NULL, NULL, false, "--accept jakiro-star works only with a draft head of kind jakiro_star"},
+        {NULL, NULL, NULL, false, "of kind eagle1"},
         {"star", "dynamic:total=6,depth=3,topk=2", NULL, false, "this tree drops some"},
         {"star", NULL, "tr", false, "this policy drops some"},
-        {"star", NULL, NULL, true, "--overlap: bounds"},
-        {"stop", NULL, NULL, false, "head: stop, which the program"},
+        {"star", NULL, NULL, true, "--overlap: its bound holds only for rules that preserve the model"},
+        {"stop", NULL, NULL, false, "head: stop cannot be combined with --accept jakiro-star"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

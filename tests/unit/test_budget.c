@@ -108,7 +108,7 @@ static void test_static(void **unused)
 
     write_rank(path, &model, -1, 3, LAYERS);
     assert_int_equal(open_budget(&budget, "rank", path, false, &note, &err), -1);
-    assert_non_null(strstr(err.text, "recommends no budget for layer 0"));
+    assert_non_null(strstr(err.text, "contains no budget for layer 0"));
     write_rank(path, &model, -1, -1, LAYERS - 1);
     assert_int_equal(open_budget(&budget, "2", path, false, &note, &err), -1);
     assert_non_null(strstr(err.text, "1 of 2 layers"));
@@ -136,7 +136,7 @@ static void test_rankings_and_phases(void **unused)
         {"oracle", "decode,draft", PLAN_ORACLE, true, true, true, "budget 2 of 4, oracle, substitute"},
         {"router", "verify,draft", PLAN_ROUTER, false, true, true, "budget 2 of 4, router, substitute, with drafts only"}};
     static const struct { const char *rank, *phase, *fault; } bad[] = {
-        {"path", "draft", "needs the draft, so it cannot limit drafting"}, {"path", "verify,draft", "needs the draft"},
+        {"path", "draft", "so it cannot limit drafting"}, {"path", "verify,draft", "so it cannot limit drafting"},
         {"router", "draft,verify", "unknown phase 'draft,verify'"}, {"router", "", "unknown phase ''"}};
     struct budget *budget = NULL;
     struct text note = {0};

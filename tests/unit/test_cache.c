@@ -298,14 +298,14 @@ static void refuses_what_cannot_be(void **state)
     refuses("nru", good, "nru");
     refuses("lru:n=4", good, "n");
     bad.slots = 1;
-    refuses("lru", bad, "too small for one token's 2");
+    refuses("lru", bad, "experts, but one token uses 2");
     bad = good;
     bad.layers = CACHE_KEYS_MAX;
     refuses("lru", bad, "at most");
     bad = good;
     bad.pins = (int32_t[]){16};
     bad.pinned = 1;
-    refuses("lru", bad, "expert 16 does not exist; there are 16");
+    refuses("lru", bad, "expert 16 does not exist; the model has 16");
     assert_ptr_equal(cache_policy_find("lfu"), &cache_lfu);
     assert_ptr_equal(cache_policy_find(NULL), &cache_lru);
     assert_null(cache_policy_find("nru"));

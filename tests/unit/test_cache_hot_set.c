@@ -40,7 +40,7 @@ static void says_what_is_wrong(void **state)
     (void)state;
     static const struct { const char *text, *why; } bad[] = {
         {"[]", "expected a JSON object"},
-        {"{}", "is missing, so this is not a hot set"},
+        {"{}", "is missing, so this file is not a hot set"},
         {"{\"hot_set\":2}", "later moekit"},
         {"{\"hot_set\":1,\"mode\":1}", "mode"},
         {"{\"hot_set\":1,\"experts\":[]}", "\"model\": expected a JSON object"},
@@ -50,7 +50,7 @@ static void says_what_is_wrong(void **state)
          "other weights, x"},
         {"{\"hot_set\":1," MODEL "}", "\"experts\": expected a list"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[1]}", "entry 1: expected [layer, expert, weight]"},
-        {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[2,1,1]]}", "entry 2: there is no expert 1 in a layer 2"},
+        {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[2,1,1]]}", "entry 2: expert 1 of layer 2 does not exist in this model"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[0,1,1]]}", "occurs twice"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[0,2,3]]}", "descending"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,-1]]}", "above 0"},

@@ -178,7 +178,8 @@ static void nothing_is_judged_across_machines(void **state)
     assert_int_equal(judge(&judged, &err), COMPARE_HOLDS);
     make_judged(&judged, 1.5, 1, false);
     assert_int_equal(judge(&judged, &err), COMPARE_SLOWER);
-    assert_string_equal(err.text, "setting 's' is slower: 0.667 of the speed before beside 'none', at most 0.667");
+    assert_string_equal(err.text, "setting 's' is slower: relative to 'none' it runs at 0.667 times the earlier speed, at "
+                        "most 0.667");
     for (int what = 0; what < 3; what++)
         for (int faster = 0; faster < 2; faster++) {
             make_judged(&judged, faster ? 0.5 : 2, 1, false);
@@ -219,14 +220,14 @@ static void memory_that_changed_is_no_answer(void **state)
 static void what_none_shows_is_drift(void **state)
 {
     static const struct { double factor, drift; bool alone; int verdict; const char *part; } cases[] = {
-        {1, 1.5, false, COMPARE_UNCLEAR, "'none' runs at 0.667 of the speed before, which may be the machine's doing"},
-        {1, 1.5, true, COMPARE_UNCLEAR, "'none' runs at 0.667 of the speed before, which may be the machine's doing"},
-        {1.5, 1.5, false, COMPARE_SLOWER, "0.667 of the speed before beside 'none'"},
+        {1, 1.5, false, COMPARE_UNCLEAR, "'none' runs at 0.667 times the earlier speed, but either the machine"},
+        {1, 1.5, true, COMPARE_UNCLEAR, "'none' runs at 0.667 times the earlier speed, but either the machine"},
+        {1.5, 1.5, false, COMPARE_SLOWER, "relative to 'none' it runs at 0.667 times the earlier speed"},
         {1.2, 1.5, false, COMPARE_UNCLEAR, "'none' runs at 0.667"},    /* the drift of `s` may be up to 1.84 */
-        {1.2, 1.1, false, COMPARE_SLOWER, "0.833 of the speed before beside 'none'"},
+        {1.2, 1.1, false, COMPARE_SLOWER, "relative to 'none' it runs at 0.833 times the earlier speed"},
         {1, 0.8, false, COMPARE_UNCLEAR, "too noisy"},                  /* all gain: not attributed to `s` */
         {1.2, 0.8, false, COMPARE_UNCLEAR, "too noisy"},                /* unchanged, while `none` became faster */
-        {1.5, 0.8, false, COMPARE_SLOWER, "0.667 of the speed before beside 'none'"},
+        {1.5, 0.8, false, COMPARE_SLOWER, "relative to 'none' it runs at 0.667 times the earlier speed"},
         {0.9, 1.01, false, COMPARE_HOLDS, NULL},
     };
     (void)state;

@@ -273,8 +273,8 @@ static const struct { enum change change; const char *which, *says; } MISFITS[] 
      "has shape [12][48]; config.json requires [24][24]"},
     {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight is I32; supported are F32, F16 and BF16"},
     {ADD, "model.layers.0.mlp.shared_expert_gate.weight",
-     "shared_expert_gate.weight has no place in a model of 2 layers of family olmoe"},
-    {ADD, "model.layers.2.input_layernorm.weight", "model.layers.2.input_layernorm.weight has no place"},
+     "shared_expert_gate.weight is not part of a model with 2 layers of family olmoe"},
+    {ADD, "model.layers.2.input_layernorm.weight", "model.layers.2.input_layernorm.weight is not part of"},
 };
 
 static void misfits_are_named(void **state)
@@ -374,8 +374,9 @@ static void predictors_are_known_by_what_joins(void **state)
 {
     (void)state;
     static const struct { const char *which, *says; } misfits[] = {
-        {"model.layers.2.eh_proj.weight", "has no place in a model of 2 layers of family olmoe"},
-        {"model.layers.3.enorm.weight", "tensor model.layers.3.enorm.weight is missing; a model of family olmoe needs it for "
+        {"model.layers.2.eh_proj.weight", "is not part of a model with 2 layers of family olmoe"},
+        {"model.layers.3.enorm.weight", "tensor model.layers.3.enorm.weight is missing; in a model of family olmoe it is the "
+         "source of "
          "predict.1.embed_norm"},
         {"model.layers.3.mlp.experts.1.up_proj.weight", "experts.1.up_proj.weight is missing"}};
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
@@ -405,7 +406,7 @@ static void predictors_are_known_by_what_joins(void **state)
         n < TINY_LAYERS ? add_layer(&all, n) : add_predictor(&all, n, false);
     weights_write(&all, unit_path(source, "model.safetensors"));
     assert_int_equal(convert(source, unit_path(folder, "bad.moe"), &KEEP, &err), -1);
-    assert_non_null(strstr(err.text, "has layers from 2 on that predict further tokens; at most 8"));
+    assert_non_null(strstr(err.text, "has too many multi-token prediction layers, from layer 2 on; at most 8"));
     free(source);
 }
 
@@ -587,7 +588,7 @@ static void values_must_be_finite_and_fit(void **state)
     assert_non_null(strstr(err.text, "tensor lm_head.weight: rows from 0 on: element [1][1] is 65520, too large for f16"));
     assert_int_equal(convert(source, unit_path(folder, "fits.moe"), &KEEP, &err), 0);
     static const struct { enum weight_format format; float fits, does_not; const char *says; } quantised[] =
-        {{FORMAT_Q8, 8.32e6f, 8321040, "too large for q8; convert to bf16 or f32"},
+        {{FORMAT_Q8, 8.32e6f, 8321040, "too large for q8; use --dtype bf16 or f32"},
          {FORMAT_Q4, -5.24e5f, -524160, "too large for q4"}};
     for (int i = 0; i < 2; i++) {
         half.dense.format = quantised[i].format;
@@ -681,7 +682,7 @@ static void a_tied_head_may_be_repeated(void **state)
     weights_put(&w, "lm_head.weight", "BF16", "[37,24]", head, sizeof head);
     weights_write(&w, unit_path(source, "model.safetensors"));
     assert_int_equal(convert(source, unit_path(folder, "bad.moe"), &KEEP, &err), -1);
-    assert_non_null(strstr(err.text, "lm_head.weight is not the embedding"));
+    assert_non_null(strstr(err.text, "lm_head.weight differs from the embedding"));
     free(source);
 }
 

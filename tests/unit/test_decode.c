@@ -558,7 +558,7 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
                             "truncate");
     (void)state;
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_non_null(strstr(err.text, "settings have no option \"force-nothing\"; "));
+    assert_non_null(strstr(err.text, "a setting cannot have the option \"force-nothing\"; "));
     err_clear(&err);
     json_object_del(map, "force-nothing");
     must(decode_settings_from_json(&settings, &store, map, &err), &err);
@@ -584,12 +584,12 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     err_clear(&err);
     map = json_pack("{s:i}", "draft-lenth", 4);
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_string_equal(err.text, "settings have no option \"draft-lenth\"; did you mean \"draft-length\"?");
+    assert_string_equal(err.text, "a setting cannot have the option \"draft-lenth\"; did you mean \"draft-length\"?");
     json_decref(map);
     err_clear(&err);
     map = json_pack("{s:i}", "paralel", 4);
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
-    assert_string_equal(err.text, "settings have no option \"paralel\"; did you mean \"parallel\"?");
+    assert_string_equal(err.text, "a setting cannot have the option \"paralel\"; did you mean \"parallel\"?");
     json_decref(map);
 }
 
@@ -626,7 +626,7 @@ static void a_shared_estimator_counts_once(void **state)
 
 static void a_suite_with_a_value_of_another_type_is_refused(void **state)
 {
-    static const char *const whole = "expected a whole number; write one above 9223372036854775807 as a text, in quotes";
+    static const char *const whole = "expected a whole number; one above 9223372036854775807 must be written in quotes";
     static const char *const lists = "expected one value, not a list; \"vary\" makes a setting of each value of a list";
     static const struct { const char *json, *prefix, *text; } bad[] = {
         {"{\"ignore-eos\": \"yes\"}", "", "--ignore-eos: expected true or false, without quotes"},
@@ -639,9 +639,9 @@ static void a_suite_with_a_value_of_another_type_is_refused(void **state)
         {"{\"stop\": [[\"a\"]]}", "--stop: ", "expected a text or a list of texts"},
         {"{\"seed\": 1e30}", "--seed: ", whole},
         {"{\"seed\": 1.5}", "--seed: ", whole},
-        {"{\"K\": 4}", "", "settings have no option \"K\"; did you mean \"draft-length\"?"},
-        {"{\"q\": 4}", "", "settings have no option \"q\"; they have those of moe-decode for tokens, drafts and budgets, "
-                           "others hold for the whole run: see moe-bench(1)"}};
+        {"{\"K\": 4}", "", "a setting cannot have the option \"K\"; did you mean \"draft-length\"?"},
+        {"{\"q\": 4}", "", "a setting cannot have the option \"q\"; it can have those of moe-decode for tokens, drafts and "
+         "budgets, and others apply to the whole run: see moe-bench(1)"}};
     struct decode_settings settings;
     struct decode_settings_store *store = NULL;
     struct err err = {0};

@@ -311,7 +311,7 @@ static void a_limit_cuts_texts_and_not_drafts(void **state)
     evaluation_close(&long_one);
     short_one = open_evaluation(head, true, from->prompt);
     assert_int_equal(evaluation_prompt(short_one, from->token, from->prompt, 24, &cut, &err), -1);
-    assert_non_null(strstr(err.text, "nothing is left for an answer"));
+    assert_non_null(strstr(err.text, "so no answer fits"));
     same(cut.texts, 2, "jakiro", "texts", 0);
     err_clear(&err);
     evaluation_close(&short_one);

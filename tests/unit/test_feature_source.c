@@ -347,13 +347,14 @@ static void other_models_and_states_are_refused(void **state)
     write_texts(path, &plain);
     setup.states = 2;
     setup.state = (const int[]){0, 1};
-    refuses(&setup, "text 0 (t0): it lacks the states after layer 1, which the head needs: it has --layers 0,2,final");
+    refuses(&setup, "text 0 (t0): it lacks the states after layer 1, which the head needs; it was made with --layers "
+            "0,2,final");
     setup = setup_of(path, &model);
     model.layers = 4;                                           /* the same numbers then mean other states */
-    refuses(&setup, "which does not fit tiny (");
+    refuses(&setup, "which differs from tiny (");
     model = target();
     model.hidden = 4;
-    refuses(&setup, "which does not fit tiny (");
+    refuses(&setup, "which differs from tiny (");
     model = target();
     model.tokenizer_sha256[0] = 'd';
     refuses(&setup, "or use --force");
@@ -363,7 +364,7 @@ static void other_models_and_states_are_refused(void **state)
     feature_source_close(&source);
     text_clear(&note);
     model.vocab = 13;
-    refuses(&setup, "text 1 (t1): token 14 is not in the vocabulary of 13");
+    refuses(&setup, "text 1 (t1): token 14 is outside the vocabulary of 13 tokens");
     model = target();
     model.source_sha256[0] = 'd';
     assert_int_equal(feature_source_open(&source, &setup, &note, &err), 0);
@@ -388,7 +389,7 @@ static void states_that_are_no_numbers_are_refused(void **state)
         wanted.odd_token = 5;
         wanted.odd = odd[i / 2];
         write_texts(path, &wanted);
-        refuses(&setup, "text 1 (t1): tokens 4 to 7 have states that are not finite numbers");
+        refuses(&setup, "text 1 (t1): the states of tokens 4 to 7 are not finite numbers");
     }
     unit_remove(folder);
 }
@@ -403,9 +404,9 @@ static void texts_without_answers_are_refused(void **state)
     struct wanted wanted = plain;
     wanted.silent = 1;
     write_texts(path, &wanted);
-    refuses(&setup, "text 1 (t1): its mask has no answer, so there is nothing to learn");
+    refuses(&setup, "text 1 (t1): its mask marks no answer to train on");
     setup.cut = 9;
-    refuses(&setup, "its mask has no answer");
+    refuses(&setup, "its mask marks no answer to train on");
     unit_remove(folder);
 }
 
@@ -413,7 +414,7 @@ static void texts_that_are_not_whole_are_refused(void **state)
 {
     (void)state;
     static const struct { int at[3], n[3], count; const char *words; } wrong[] = {
-        {{0, 4}, {4, 4}, 2, "text 0 (t0): it ends after 8 of 9 tokens"},
+        {{0, 4}, {4, 4}, 2, "text 0 (t0): the text ends after 8 of 9 tokens"},
         {{0, 5}, {4, 4}, 2, "text 0 (t0): 4 tokens from position 5 follow 4 of 9"},
         {{0, 0}, {4, 4}, 2, "text 0 (t0): 4 tokens from position 0 follow 4 of 9"},
         {{0, 4, 8}, {4, 4, 2}, 3, "text 0 (t0): 2 tokens from position 8 follow 8 of 9"},

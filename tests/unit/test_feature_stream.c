@@ -197,7 +197,7 @@ static void another_type_is_refused(void **state)
     struct writer *never = begin(unit_path(folder, "never.moes"), STREAM_FEATURE);
     put(never, &feature_begin_kind, &(struct feature_begin){.sequence = 5, .prompt_tokens = 2, .text_tokens = 4});
     assert_int_equal(writer_record(never, &feature_states_kind, &other, &refused), -1);
-    assert_non_null(strstr(refused.text, "'values' has elements of type f64"));
+    assert_non_null(strstr(refused.text, "'values' has elements of the unexpected type f64"));
     writer_abort(&never, &refused);
     writer_begin(writer, "feature");
     writer_int(writer, "sequence", 5);
@@ -214,7 +214,7 @@ static void another_type_is_refused(void **state)
     assert_int_equal(reader_open(&in, path, STREAM_FEATURE, NULL, &err), 0);
     next(in, &feature_begin_kind);
     assert_int_equal(reader_next(in, &record, &err), -1);
-    assert_non_null(strstr(err.text, "'values' has elements of type f64"));
+    assert_non_null(strstr(err.text, "'values' has elements of the unexpected type f64"));
     reader_close(&in);
     unit_remove(folder);
 }

@@ -551,7 +551,7 @@ static void test_damaged(void **state)
     }
     text_free(&file);
     file = small_file(1);
-    expect_bad(&file, "GGUF of version 1; 2 and 3 are supported");
+    expect_bad(&file, "has GGUF version 1; versions 2 and 3 are supported");
     file = small_file(3u << 24);
     expect_bad(&file, "big-endian");
     file = small_file(3);
@@ -562,31 +562,31 @@ static void test_damaged(void **state)
     expect_bad(&file, "entries of metadata");
     file = small_file(3);
     memset(file.data + 8, 0xFF, 8);
-    expect_bad(&file, "tensors; no model has more than");
+    expect_bad(&file, "tensors, more than the limit of");
     file = small_file(3);
     memset(file.data + 24, 0x7F, 8);                            /* length of the first key */
-    expect_bad(&file, "needs more bytes");
+    expect_bad(&file, "the header is longer than");
     file = small_file(3);
     file.data[find_bytes(&file, "llama.block_count")] = 99;
-    expect_bad(&file, "llama.block_count is of type 99");
+    expect_bad(&file, "llama.block_count has the unknown type 99");
     file = small_file(3);
     file.data[find_bytes(&file, "first")] = 5;
     expect_bad(&file, "tensor first: has 5 dimensions");
     file = small_file(3);
     file.data[find_bytes(&file, "first") + 4] = 33;             /* rows of 33 */
-    expect_bad(&file, "Q8_0 comes in blocks of 32");
+    expect_bad(&file, "Q8_0 stores blocks of 32");
     file = small_file(3);
     memset(file.data + find_bytes(&file, "first") + 4, 0x7F, 16);
-    expect_bad(&file, "tensor first: has a size of");
+    expect_bad(&file, "tensor first: has a dimension of size");
     file = small_file(3);
     file.data[find_bytes(&file, "first") + 20] = 99;            /* the type */
-    expect_bad(&file, "tensor first: is of the unknown type 99; supported are F32");
+    expect_bad(&file, "tensor first: has the unknown type 99; supported are F32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 97;           /* the offset: 96 */
     expect_bad(&file, "lies at 97, which is not a multiple of 32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 64;
-    expect_bad(&file, "its data begin at 64, but the data before end at 68");
+    expect_bad(&file, "its data begin at offset 64, but the previous tensor ends at 68");
     file = small_file(3);
     memcpy(file.data + find_bytes(&file, "second") - 6, "first\0", 6);
     expect_bad(&file, "has a name that is not UTF-8");
@@ -727,14 +727,14 @@ static void test_refused_models(void **state)
     put_shape(&g, "mamba", 2, 1);
     expect_no_model(&g, "m.gguf", "m.gguf: general.architecture is \"mamba\"; supported are llama");
     put_shape(&g, "llama", 2, 1);
-    expect_no_model(&g, "m.gguf", "a vocabulary alone");
+    expect_no_model(&g, "m.gguf", "a vocabulary, but no model");
     put_shape(&g, "qwen3moe", 2, 1);
     gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
     expect_no_model(&g, "m.gguf", "qwen3moe.expert_count is missing");
     put_shape(&g, "llama", 2, 1);
     put_number(&g, "llama", "rope.dimension_count", 4);
     gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
-    expect_no_model(&g, "m.gguf", "rope.dimension_count is 4; that is not supported");
+    expect_no_model(&g, "m.gguf", "rope.dimension_count is 4; only equal values are supported");
     put_shape(&g, "llama", 2, 1);
     gguf_put_text(&g, "llama.rope.scaling.type", "longrope");
     gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
@@ -743,7 +743,7 @@ static void test_refused_models(void **state)
     put_number(&g, "llama", "split.count", 1);
     gguf_put_int(&g, "split.count", 3);
     gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
-    expect_no_model(&g, "m.gguf", "states that the model has 3 files, but there is one");
+    expect_no_model(&g, "m.gguf", "is one of 3 files of a model, but the others are missing");
 }
 
 int main(void)

@@ -269,7 +269,7 @@ static void test_refused_tokenizers(void **state)
     gguf_put_texts(&g, "tokenizer.ggml.tokens", one, 1);
     gguf_put_texts(&g, "tokenizer.ggml.merges", one, 0);
     gguf_put_ints(&g, "tokenizer.ggml.token_type", types, 2);
-    expect_refused(&g, "token_type has another length");
+    expect_refused(&g, "token_type and tokenizer.ggml.tokens have");
     gguf_put_text(&g, "tokenizer.ggml.model", "gpt2");
     gguf_put_text(&g, "tokenizer.ggml.pre", "gpt-2");
     gguf_put_texts(&g, "tokenizer.ggml.tokens", bad, 1);

@@ -179,7 +179,7 @@ static void the_drafter_that_is_named_is_asked(void **state)
     for (int drafter = -1; drafter < 3; drafter += 3) {
         stage.script.step[1] = extends(drafter, 3, &second);
         assert_int_equal(grow(&stage, 20), -1);
-        assert_non_null(strstr(stage.err.text, "the policy asks drafter number"));
+        assert_non_null(strstr(stage.err.text, "the policy requests tokens from drafter number"));
         err_clear(&stage.err);
     }
     draft_tree_free(&stage.tree);
@@ -224,7 +224,7 @@ static void a_review_that_cannot_be_is_refused(void **state)
     static const struct draft_leaf root = {-1, 1}, beyond = {4, 1};
     static const struct { int drafter, draws; const struct draft_leaf *leaf; const char *text; } cases[] = {
         {0, 0, &root, "which cannot review"}, {1, 0, &beyond, "leaf that does not exist"},
-        {1, 1, &root, "does not state what it drew from"}};
+        {1, 1, &root, "without setting the distribution that it drew from"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct stage stage;

@@ -143,7 +143,7 @@ static void a_head_is_no_model_and_a_model_no_head(void **state)
     struct err err = {0};
     struct model *model = NULL;
     assert_int_equal(model_open(&model, unit_path(folder, "head.moe"), &err), -1);
-    assert_non_null(strstr(err.text, "is a draft head (eagle3) of tiny, not a model"));
+    assert_non_null(strstr(err.text, "is a draft head (eagle3) for tiny, not a model"));
     err_clear(&err);
     assert_int_equal(model_open_head(&model, unit_path(folder, "target.moe"), &err), -1);
     assert_non_null(strstr(err.text, "is a model, not a draft head"));
@@ -175,7 +175,7 @@ static void a_head_belongs_to_its_target(void **state)
     refuse_target(head, other, false, "whose weights come from another source than those of tiny");
     refuse_target(head, other, true, NULL);
     other.tokenizer.bytes[5] ^= 1;
-    refuse_target(head, other, true, "whose tokenizer is not that of tiny");
+    refuse_target(head, other, true, "whose tokenizer differs from that of tiny");
     other = *own;
     other.layers++;
     refuse_target(head, other, true, "2 layers, hidden 24, vocabulary 37), but tiny has 3 layers");
@@ -229,9 +229,9 @@ static void contradictions_are_named(void **state)
     CHANGE(facts.head.state[2] = 3, "layer whose state is read is 3, expected 0 to 2");
     CHANGE(facts.head.state[0] = -1, "layer whose state is read is -1");
     CHANGE(facts.head.states = 0, "number of states is 0");
-    CHANGE(facts.head.target.vocab = 36, "maps word 8 to id 36; the last id of the target is 35");
+    CHANGE(facts.head.target.vocab = 36, "maps draft id 8 to target id 36, but the target's last id is 35");
     CHANGE(facts.head.target.vocab = 38, "vocabulary is 37, expected 38 to 38");
-    CHANGE(facts.head.target.hidden = 25, "another width needs an embedding of its own");
+    CHANGE(facts.head.target.hidden = 25, "a head of another width needs its own embedding");
     CHANGE(facts.head.joint_bias = true, "joint_bias does not apply to heads of kind eagle3");
     CHANGE(facts.head.prefix = true, "prefix does not apply to heads of kind eagle3");
     CHANGE(facts.head.heads = 2, "number of heads is 2, expected 0 to 0");
@@ -242,17 +242,17 @@ static void contradictions_are_named(void **state)
     CHANGE(facts.shape.layers = 0, "number of layers is 0, expected 1 to 1");
     CHANGE(facts.shape.layer[0].ffn = FFN_NONE, "kind of feed-forward network is 2");
     CHANGE(facts.shape.attention.qk_norm = QK_NORM_HEAD, "kind of q and k norm is 2");
-    CHANGE(facts.shape.attention.kv_heads = 2, "3 heads cannot share 2 key and value heads");
+    CHANGE(facts.shape.attention.kv_heads = 2, "3 query heads are not a multiple of 2 key and value heads");
     CHANGE(facts.shape.hidden = WIDTH_MAX, "hidden width is 1048576, the target's 24");
     int32_t *own = facts.head.target_id, changed[WORDS];
     memcpy(changed, own, sizeof changed);
     facts.head.target_id = changed;
     changed[4] = changed[3];
-    refuse_facts(&facts, &layout, end, "the vocabulary map maps two words to id 9");
+    refuse_facts(&facts, &layout, end, "the vocabulary map maps two draft ids to target id 9");
     changed[4] = -5;
-    refuse_facts(&facts, &layout, end, "maps word 4 to id -1");
+    refuse_facts(&facts, &layout, end, "maps draft id 4 to target id -1");
     facts.head.target_id = NULL;
-    refuse_facts(&facts, &layout, end, "there is no vocabulary map, but the draft vocabulary 9 is not the target's 37");
+    refuse_facts(&facts, &layout, end, "the draft vocabulary (9) needs one, because it differs from the target's (37)");
     facts.head.target_id = own;
     facts.head.kind = HEAD_NONE;                        /* a head's shape and tensors instead of a model's */
     refuse_facts(&facts, &layout, end, "elements");

@@ -702,7 +702,10 @@ static void refuse_rows(struct work *work)
     static const struct { int32_t token, parent, state_row; const char *says; } rows[] = {
         {2048, -1, 0, "token 2048 is not in the vocabulary"}, {-1, -1, 0, "token -1 is not in the vocabulary"},
         {1, -2, 0, "parent -2 is not an earlier node"}, {1, 0, 0, "parent 0 is not an earlier node"},
-        {1, -1, 1, "state 1 of 1"}, {1, -1, -1, "state -1 of 1"}, {1, -1, LOST, "its parent has not been read yet"}};
+        {1, -1, 1, "reads state 1, but there are 1"}, {1, -1, -1, "reads state -1, but there are 1"}, {1, -1, LOST,
+                                                                                                       "its parent has not "
+                                                                                                       "been "
+                                                                                     "computed yet"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct err err = {0};
         struct head_forward forward;

@@ -585,20 +585,21 @@ static void what_makes_no_sense_is_refused(void **state)
     work_open(&work, "hydra", NULL, &model);
     read_states(&work, text);
     must(head_begin(work.head, text->tokens, &err), &err);
-    refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .token = token}, "node -1 has not been read yet");
+    refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .token = token}, "node -1 has not been computed yet");
     run_rows(&work, text, 0, 1);
-    refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .node = &later, .token = token}, "node 1 has not been read yet");
+    refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .node = &later, .token = token}, "node 1 has not been computed "
+           "yet");
     refuse(&work, (struct head_guesses){.heads = 2, .rows = 1, .node = &row, .token = token}, "1 of 2 heads at once");
     refuse(&work, (struct head_guesses){.first = 2, .heads = 1, .rows = 1, .node = &row, .token = token}, "heads 2 to 2");
-    refuse(&work, (struct head_guesses){.heads = 1, .rows = 33, .node = &row, .token = token}, "it answers 32 rows");
+    refuse(&work, (struct head_guesses){.heads = 1, .rows = 33, .node = &row, .token = token}, "the limit is 32 rows");
     refuse(&work, (struct head_guesses){.first = 1, .heads = 1, .rows = 1, .node = &row, .token = token}, "token 2048");
     const struct head_batch drafted = {.rows = 1, .token = token};
     assert_int_equal(head_run(work.head, &drafted, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "no rows of drafted tokens"));
+    assert_non_null(strstr(err.text, "not rows of drafted tokens"));
     err_clear(&err);
     const struct head_batch asked = {.rows = 1, .state = work.state, .state_rows = 1, .state_row = &row, .logit_rows = 1};
     assert_int_equal(head_run(work.head, &asked, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "ask head_guess"));
+    assert_non_null(strstr(err.text, "call head_guess"));
     work_close(&work, &model);
 }
 

@@ -182,8 +182,8 @@ static void answers_say_how_many_rounds_are_missing(void **state)
         assert_int_equal(interleaved_add(of, &made.all, false, NULL), 0);
     assert_int_equal(interleaved_answer(of, &err), -1);
     assert_int_equal(err.code, ERR_NO_ANSWER);
-    assert_string_equal(err.text, "undecided after 8 rounds: 's' runs at 0.952 of the speed before; about 24 more rounds "
-                                  "decide within 5 %: --rounds 32");
+    assert_string_equal(err.text, "undecided after 8 rounds: 's' runs at 0.952 times the earlier speed; about 24 more rounds "
+                        "are needed for a verdict within 5 %: give --rounds 32");
     interleaved_close(&of);
     assert_int_equal(interleaved_open(&of, 0.05, 1, 40, NULL), 0);
     int rounds = 0;

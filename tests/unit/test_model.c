@@ -322,20 +322,20 @@ static void contradictions_are_named(void **state)
     assert_int_equal(layout_arrange(&layout, MODEL_PAGE, &end, &err), 0);
 #define CHANGE(change, says) \
     kept = layout.tensors[4], change, refuse_index(&facts, &layout, end, says), layout.tensors[4] = kept
-    CHANGE(layout.tensors[4].outputs++, "the hparams demand 1 x [40][24], not 1 x [41][24]");
-    CHANGE(layout.tensors[4].name = "layers.0.attention.out", "the hparams demand layers.0.attention.qkv here");
+    CHANGE(layout.tensors[4].outputs++, "the shape must be 1 x [40][24], not 1 x [41][24]");
+    CHANGE(layout.tensors[4].name = "layers.0.attention.out", "the tensor layers.0.attention.qkv must be here");
     CHANGE(layout.tensors[4].name = "a.name.that.is.longer.than.any.that.a.canonical.tensor.could.ever.have",
-           "expected a string of less than 64 bytes");
-    CHANGE(layout.tensors[4].offset -= MODEL_PAGE, "does not begin at a page of its own");
-    CHANGE(layout.tensors[4].offset += 64, "does not begin at a page of its own");
-    CHANGE(layout.tensors[4].offset = end, "does not begin at a page of its own");
-    CHANGE(layout.tensors[4].bytes -= 128, "its blocks must have");
-    CHANGE(layout.tensors[4].kind = TENSOR_VECTOR, "the hparams demand");
-    CHANGE(layout.tensors[4].format = FORMAT_F16, "its blocks must have");
-    CHANGE((layout.tensors[0].mixed = true, layout.tensors[0].last_format = FORMAT_Q8), "format f32+q8 cannot be read here");
+           "must be a string of less than 64 bytes");
+    CHANGE(layout.tensors[4].offset -= MODEL_PAGE, "must begin at a page boundary, after the previous tensor");
+    CHANGE(layout.tensors[4].offset += 64, "must begin at a page boundary, after the previous tensor");
+    CHANGE(layout.tensors[4].offset = end, "must begin at a page boundary, after the previous tensor");
+    CHANGE(layout.tensors[4].bytes -= 128, "each of its matrices must have");
+    CHANGE(layout.tensors[4].kind = TENSOR_VECTOR, "the shape must be");
+    CHANGE(layout.tensors[4].format = FORMAT_F16, "each of its matrices must have");
+    CHANGE((layout.tensors[0].mixed = true, layout.tensors[0].last_format = FORMAT_Q8), "format f32+q8 is not supported");
     layout.tensors[0].mixed = false;
-    CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_F32), "format f32+f32 cannot be read here");
-    CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_Q8), "its blocks must have");
+    CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_F32), "format f32+f32 is not supported");
+    CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_Q8), "each of its matrices must have");
     facts.inflated_from = 20;
     refuse_index(&facts, &layout, end, "inflated_from 20");
     facts.inflated_from = 0;
@@ -432,11 +432,11 @@ static void predictors_are_read_back(void **state)
             read_index(text.data, text.length, end, NULL);
             list[at] = before;
         }
-    refuse_longer(&text, PREDICTORS_MAX + 1, "predictors: has 9 elements; the maximum is 8");
+    refuse_longer(&text, PREDICTORS_MAX + 1, "predictors: has 9 elements, more than the maximum of 8");
     text_free(&text);
 
     facts.shape.predictor[1].head = false;
-    refuse_index(&facts, &layout, end, "tensors: has 45 elements; the maximum is 44");
+    refuse_index(&facts, &layout, end, "tensors: has 45 elements, more than the maximum of 44");
     facts.shape = with_predictors();
     facts.shape.layer[TINY_LAYERS + 1].ffn = FFN_DENSE;
     refuse_index(&facts, &layout, end, "predictor 1: inner width is 0");
@@ -625,7 +625,7 @@ static void a_damaged_model_is_not_inflated(void **state)
     assert_int_equal(thread_pool_new(&pool, 1, &err), 0);
     flip(fd, norm->offset + 1, 0x10);
     assert_int_equal(inflate_write(unit_path(folder, "damaged.moe"), model, 45, "test", pool, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "tensor final_norm: the bytes differ from their digest"));
+    assert_non_null(strstr(err.text, "tensor final_norm: the bytes do not match their digest"));
     assert_int_not_equal(access(unit_path(folder, "damaged.moe"), F_OK), 0);
     flip(fd, norm->offset + 1, 0x10);
     close(fd);

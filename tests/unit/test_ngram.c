@@ -255,7 +255,7 @@ static void refuses_settings_out_of_range(void **state)
     static const struct { const char *text, *part; } wrong[] = {
         {"ngram:n=0", "n"}, {"ngram:n=17", "n"}, {"ngram:n=2,min=3", "min"}, {"ngram:k=2", "k"}, {"ngrm", "did you mean ngram"},
         {"none:n=2", "n"}, {"model", "model:file=FILE"}, {"oracle", "not a drafter"}, {"auto", "name one"},
-        {"ngram,pld", "an option each"},
+        {"ngram,pld", "give each drafter with a --draft of its own, the best first"},
     };
     struct drafter_setup setup = {.vocab = 100, .positions = 10};
     (void)state;

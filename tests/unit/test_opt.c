@@ -132,18 +132,18 @@ static void mistakes_are_named(void **state)
         {"-B -3", "-B: -3 is not between 1 and 64"},
         {"-B 99999999999999999999", "-B: 99999999999999999999 is not between 1 and 64"},
         {"-K often", "-K: 'often' is not a whole number"},
-        {"--by fraquency", "--by: 'fraquency' is not known; did you mean frequency? Choose one of frequency, mass, coverage"},
-        {"--by x", "--by: 'x' is not known; choose one of frequency, mass, coverage"},
+        {"--by fraquency", "--by: unknown value 'fraquency'; did you mean frequency? Choose one of frequency, mass, coverage"},
+        {"--by x", "--by: unknown value 'x'; choose one of frequency, mass, coverage"},
         {"--budgit 8", "unknown option --budgit; did you mean --budget?"},
         {"--budgit=8", "unknown option --budgit; did you mean --budget?"},
         {"--verbose", "unknown option --verbose; --help lists the options"},
-        {"--temp 1", "--temp: in moekit use --temperature"},
+        {"--temp 1", "--temp: unknown option; in moekit give --temperature"},
         {"-fz", "unknown option -z; --help lists the options"},
         {"--force=yes", "--force: takes no value"},
         {"--help=me", "--help: takes no value"},
         {"--budget", "--budget: needs a value"},
         {"-fB", "-B: needs a value"},
-        {"--cache 3T", "--cache: '3T' is not a size: digits, and K, M or G after them"},
+        {"--cache 3T", "--cache: '3T' is not a size; give digits, optionally followed by K, M or G"},
         {"-t nan", "-t: 'nan' is not a number"},
         {"-t 1e9", "-t: 1e9 is not between 0 and 100"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0"},
@@ -153,7 +153,7 @@ static void mistakes_are_named(void **state)
         {"--by mass --by mass", "--by: is given twice; leave one of the two out"},
         {"--rank - -m -", "standard input is named twice, by rank and by model; give one of them a file"},
         {"--rank - -", "standard input is named twice, by rank and by SOURCE; give one of them a file"},
-        {"a - -", "standard input is named twice; it can be read once"},
+        {"a - -", "standard input is named twice, but can be read only once; name a file for one of the two"},
         {"-o x --stream x", "x is named twice, by output and by stream; an output needs a file of its own"},
         {"-o x --stream ./x",
          "x, named by output, is the same file as ./x, named by stream; an output needs a file of its own"},
@@ -273,7 +273,7 @@ static void help_has_groups(void **state)
                                    "\nSpeed:\n  -B, --budget N            experts\n"
                                    "  -m, --model FILE          model\n"
                                    "\nWords:\n  -o, --output FILE         write\n"
-                                   "\nOther options:\n      --seed N              start the random numbers from N\n"
+                                   "\nOther options:\n      --seed N              use N as the seed of the random numbers\n"
                                    "  -h, --help                print this\n"
                                    "      --version             print the version\n");
     text_clear(&text);
@@ -382,19 +382,20 @@ static void wrong_settings_are_named(void **state)
 {
     (void)state;
     static const struct { const char *text, *error; } cases[] = {
-        {"", "'' has no kind; write KIND or KIND:key=value,..."},
-        {":n=4", "':n=4' has no kind; write KIND or KIND:key=value,..."},
-        {"ngram:", "ngram: '' is not a setting; write KIND:key=value,..."},
-        {"ngram:n", "ngram: 'n' is not a setting; write KIND:key=value,..."},
-        {"ngram:=4", "ngram: '' is not a setting; write KIND:key=value,..."},
-        {"ngram:n=4,", "ngram: '' is not a setting; write KIND:key=value,..."},
+        {"", "'' does not begin with a kind; write KIND or KIND:key=value,..."},
+        {":n=4", "':n=4' does not begin with a kind; write KIND or KIND:key=value,..."},
+        {"ngram:", "ngram: '' is not of the form key=value"},
+        {"ngram:n", "ngram: 'n' is not of the form key=value; write KIND:key=value,..."},
+        {"ngram:=4", "ngram: '' is not of the form key=value"},
+        {"ngram:n=4,", "ngram: '' is not of the form key=value"},
         {"ngram:n=4,n=5", "ngram: n is given twice"},
         {"ngram:n=4x", "ngram: n: '4x' is not a whole number"},
         {"ngram:n=65", "ngram: n: 65 is not between 1 and 64"},
         {"ngram:lenght=4", "ngram: unknown setting lenght; did you mean length?"},
         {"ngram:zoo=4", "ngram: unknown setting zoo; it knows n, length"},
         {"ngram:longest=65", "ngram: length: 65 is not between 1 and 64"},
-        {"ngram:length=3,longest=3", "ngram: length is given twice: length|longest are names of one setting"},
+        {"ngram:length=3,longest=3", "ngram: length is given twice, because length|longest are two names of one setting; give "
+         "one"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct spec *spec = NULL;

@@ -527,7 +527,7 @@ static void estimates_are_saved_and_loaded(void **state)
     assert_true(made.correction[ESTIMATOR_STATED].seen[5] > 0 && made.correction[ESTIMATOR_SILENT].information[3] > 0);
     assert_memory_equal(&got[1], &untouched, sizeof untouched);                 /* the file does not contain it */
     assert_int_equal(calibration_read(path, "abd", read, 2, &err), -1);
-    assert_non_null(strstr(err.text, "it is for other weights"));
+    assert_non_null(strstr(err.text, "this calibration is for other weights"));
     json_t *file = json_load_file(path, 0, NULL), *saved = json_object_get(json_object_get(file, "drafters"), "ngram");
     json_object_set_new(saved, "corrections", json_array());
     char *changed = json_dumps(file, 0);
@@ -539,7 +539,7 @@ static void estimates_are_saved_and_loaded(void **state)
     assert_int_equal(calibration_read(path, "abc", read, 2, &err), 0);
     memset(made.correction, 0, sizeof made.correction);
     assert_memory_equal(&got[0], &made, sizeof made);
-    refused(path, "{}", "this is not a calibration of version 1");
+    refused(path, "{}", "this is not a calibration file of version 1");
     refused(path, "{\"calibration\": 1, \"model\": \"\", \"drafters\": {\"ngram\": {\"seen\": 1, \"fits\": [[1]]}}}",
             "\"ngram\": expected \"seen\", a number, and \"fits\", 6 lists of 43 numbers");
     size_t used = (size_t)snprintf(text, sizeof text, "{\"calibration\": 1, \"model\": \"abc\", \"drafters\": {\"ngram\": "
@@ -548,7 +548,7 @@ static void estimates_are_saved_and_loaded(void **state)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s1%s", at % 43 ? "," : at ? ",[" : "[",
                                  at % 43 == 42 ? "]" : "");
     snprintf(text + used, sizeof text - used, "]}}}");
-    refused(path, text, "its numbers are of no regression");                    /* all ones: not positive definite */
+    refused(path, text, "its numbers cannot come from a regression");                    /* all ones: not positive definite */
     unit_remove(folder);
 }
 

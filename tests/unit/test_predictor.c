@@ -472,13 +472,13 @@ static void what_makes_no_sense_is_refused(void **state)
     must(head_begin(p.head, p.tokens, &err), &err);
     const struct head_batch drafted = {.rows = 1, .token = token};
     assert_int_equal(head_run(p.head, &drafted, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "come after a text that has been read"));
+    assert_non_null(strstr(err.text, "drafted tokens can be computed only after the text"));
     err_clear(&err);
     const struct buffer states = read_states(&p, 9);
     run_true(&p, states, 9, 0, 8, &forward);
     assert_int_equal(head_pending(p.head), 8);
     assert_int_equal(head_commit(p.head, node, 2, &err), -1);
-    assert_non_null(strstr(err.text, "only true rows can be kept"));
+    assert_non_null(strstr(err.text, "only true rows can be committed, in order from the first"));
     err_clear(&err);
     commit(&p, 5);
     assert_int_equal(head_length(p.head), 5);
@@ -488,7 +488,7 @@ static void what_makes_no_sense_is_refused(void **state)
     err_clear(&err);
     const struct head_batch lost = {.rows = 1, .token = token, .parent = &later};
     assert_int_equal(head_run(p.head, &lost, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "has not been read yet"));
+    assert_non_null(strstr(err.text, "its parent has not been computed yet"));
     err_clear(&err);
     head_rollback(p.head);
     assert_int_equal(head_pending(p.head), 0);
@@ -496,7 +496,7 @@ static void what_makes_no_sense_is_refused(void **state)
     ((struct hparams *)(uintptr_t)model_hparams(p.model))->predictors = 0;
     assert_int_equal(head_open(&p.head, &(struct head_setup){.model = p.model, .target = p.engine, .max_rows = 1,
                                                              .max_logit_rows = 1}, &err), -1);
-    assert_non_null(strstr(err.text, "no layers that predict further tokens"));
+    assert_non_null(strstr(err.text, "the model has no layers for multi-token prediction"));
     err_clear(&err);
     predictor_close(&p);
 }

@@ -101,11 +101,11 @@ static void what_has_no_answer_is_refused(void **state)
         "{\"prompt\": \"hi\"}", "{\"prompt\": \"hi\", \"answer\": \"\"}", "{\"tokens\": [1]}", MESSAGES(USER("a")),
         MESSAGES(USER("a") ", " ASSISTANT("b") ", " USER("c")), "{\"turns\": [\"a\"]}"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        fails(f, lines[i], "no answer to learn");
+        fails(f, lines[i], "the prompt has no answer");
     fails(f, "{\"turns\": [\"a\", \"b\"], \"answer\": \"c\"}", "questions without answers");
     fails(f, "{\"tokens\": [1], \"answer\": \"c\"}", "answer_tokens");
     fails(f, "{\"tokens\": [1], \"answer_tokens\": [2048]}", "\"answer_tokens\": item 0 must be an id from 0 to 2047");
-    fails(f, MESSAGES(ASSISTANT("b")), "message 0: nothing comes before it");
+    fails(f, MESSAGES(ASSISTANT("b")), "message 0: no message before this answer");
     f->options.unanswered = true;
     gives(f, "{\"prompt\": \"hi\"}", "hi");
     gives(f, MESSAGES(USER("a") ", " ASSISTANT("b") ", " USER("c")),
@@ -116,9 +116,10 @@ static void what_has_no_answer_is_refused(void **state)
 static void answers_that_join_are_refused(void **state)
 {
     struct fixture *f = *state;
-    fails(f, "{\"prompt\": \"the answ\", \"answer\": \"er\"}", "make one token");
-    fails(f, "{\"prompt\": \"One two \", \"answer\": \"three\"}", "make one token");
-    fails(f, MESSAGES(USER("a") ", " ASSISTANT("\\n\\nb")), "message 1: the template does not write this answer after");
+    fails(f, "{\"prompt\": \"the answ\", \"answer\": \"er\"}", "one token contains both the prompt");
+    fails(f, "{\"prompt\": \"One two \", \"answer\": \"three\"}", "one token contains both the prompt");
+    fails(f, MESSAGES(USER("a") ", " ASSISTANT("\\n\\nb")), "message 1: the chat template does not write this answer directly "
+          "after");
 }
 
 static void use_template(struct fixture *f, const char *source)
@@ -137,10 +138,10 @@ static void templates_that_change_their_mind_are_refused(void **state)
                     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}");
     gives(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "<|user|>a<|assistant|>[Hm. b]");
     fails(f, MESSAGES(USER("a") ", " ASSISTANT("b") ", " USER("c") ", " ASSISTANT("d")),
-          "message 1: the template renders this answer differently when more messages follow");
+          "message 1: the chat template renders this answer differently if more messages follow");
     use_template(f, "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
                     "{% if add_generation_prompt %}{{ 'Now speak: ' }}{% endif %}");
-    fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the template does not write this answer after");
+    fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the chat template does not write this answer directly after");
 }
 
 /* With `each`, the conversation up to each answer is a text, rendered as for decoding. */

@@ -97,7 +97,7 @@ static void every_form_is_read(void **state)
     static const char *const texts[] = { "hello", "bye" };
     f->options.texts = texts;
     f->options.n_texts = 1;
-    expect(f, NULL, "error: --whole: is for prompts in files, of which there are none beside --prompt; leave it out");
+    expect(f, NULL, "error: --whole: applies to prompts in files, but only --prompt is given; leave it out");
     f->options.whole = false;
     expect(f, NULL, "0:<|user|>\nhello<|assistant|>\n|");
     f->options.chat = false;
@@ -358,7 +358,7 @@ static void a_list_is_read_item_by_item(void **state)
         {"[,]", "e.jsonl:1", "an item of the list is missing"},
         {"[{\"prompt\":\"a\"}", "e.jsonl:1", "\"]\" is missing"},
         {"[\n{\"prompt\":\"a\"", "e.jsonl:2", "ends within this item"},
-        {"[{\"prompt\":\"a\"}]\n{\"prompt\":\"b\"}", "e.jsonl:2", "something comes after the list"},
+        {"[{\"prompt\":\"a\"}]\n{\"prompt\":\"b\"}", "e.jsonl:2", "there is text after the list"},
         {"[{\"prompt\" \"a\"}]", "e.jsonl:1", "this item of the list is not valid JSON: line 1 of it, column 13"},
         {"[}]", "e.jsonl:1", "not valid JSON"}, {"[[\"a\"]]", "e.jsonl:1", "must be an object or a text"},
         {"[{\"prompt\":\"a\"},\n\n5]", "e.jsonl:3", "must be an object or a text"}};
@@ -420,13 +420,14 @@ static void chats_are_read_as_people_have_them(void **state)
                             "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"}]}\n"),
            "0:<|system|>\nS<|user|>\nhi<|assistant|>\n|1:<|system|>\nS<|user|>\na<|assistant|>\n|"
            "2:<|system|>\ns<|user|>\na<|assistant|>\n|");
-    expect_error(f, "{\"prompt\":\"a\"}", "e.jsonl:1", "--system: a raw text has no messages");
+    expect_error(f, "{\"prompt\":\"a\"}", "e.jsonl:1", "--system: this prompt is raw text, not a chat");
     f->options.system = NULL;
     expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}", "e.jsonl:1", "\"messages\": message 0: has no \"content\"");
     expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}", "e.jsonl:1", "must be a text, or a list of parts");
     expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":\"x\"}]}]}",
                  "e.jsonl:1", "part 0 (image_url) is not text");
-    expect_error(f, "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}]}", "e.jsonl:1", "no question: all");
+    expect_error(f, "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}]}", "e.jsonl:1", "there is no question, because "
+                 "all");
     expect_error(f, "{\"conversations\":[{\"from\":\"human\"}]}", "e.jsonl:1", "message 0: has no \"value\"");
     assert_null(notes.data);
     const char *path = file(f, "n.jsonl", "{\"prompt\":\"a\",\"max_token\":3,\"source\":1}\n"
@@ -632,7 +633,7 @@ static void a_model_without_tokenizer_takes_ids_alone(void **state)
     assert_non_null(strstr(seen, "n.jsonl:2: the model has no tokenizer"));
     free(seen);
     f->options.chat_template = NULL;
-    expect_error(f, "{\"turns\":[\"a\"]}\n", "e.jsonl:1", "no chat template");
+    expect_error(f, "{\"turns\":[\"a\"]}\n", "e.jsonl:1", "the model has no chat template");
 }
 
 static void a_missing_file_is_an_error_before_any_prompt(void **state)

@@ -235,7 +235,8 @@ static void a_job_of_another_size_is_refused(void **state)
     assert_non_null(strstr(err.text, "the job has 2 processes, but the plug-in finds 1"));
     err_clear(&err);
     assert_int_equal(ranks_open(&ranks, "nothing", 0, &err), -1);
-    assert_string_equal(err.text, "this build has no moe-ranks-nothing.so; build where mpicc is; make deps-mpi installs it");
+    assert_string_equal(err.text, "moe-ranks-nothing.so is not part of this build; build it on a machine with mpicc, which "
+                        "make deps-mpi installs");
 }
 
 /* ---- the plug-in over MPI ---- */

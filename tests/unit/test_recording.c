@@ -84,8 +84,8 @@ static void contradictions_are_refused(void **state)
         {{.position = 0, .emitted = 2, .n = 4, .pos = 3}, "the next position"},
         {{.position = 1, .emitted = 2, .n = 4, .left = 9}, "tokens are left"},
         {{.position = 1, .emitted = 2, .n = 4, .left = 1 << 30}, "tokens are left"},
-        {{.position = 0, .emitted = 2, .n = 4, .token = 55}, "not what the text has"},
-        {{.position = 0, .emitted = 2, .n = 4, .accepted = 2}, "not what the text has"},
+        {{.position = 0, .emitted = 2, .n = 4, .token = 55}, "differs from the text"},
+        {{.position = 0, .emitted = 2, .n = 4, .accepted = 2}, "differs from the text"},
         {{.position = 2, .emitted = 2, .n = 4, .skip = 1}, "--record drafts"},
         {{.position = -1, .emitted = 1, .n = 4}, "--record drafts"},
         {{.position = -1, .emitted = 2, .n = 3}, "--record drafts"},
@@ -169,7 +169,7 @@ static void trees_are_read_and_checked(void **state)
     err = (struct err){0};
     assert_int_equal(write_tree(path, &other, &err), 0);
     assert_int_equal(recording_read(&all, path, &err), -1);
-    assert_non_null(strstr(err.text, "not what the text has"));
+    assert_non_null(strstr(err.text, "differs from the text"));
     unit_remove(folder);
 }
 

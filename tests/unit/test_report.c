@@ -498,11 +498,11 @@ static void summaries_have_a_mean_score(void **state)
 static void damaged_streams_are_refused(void **state)
 {
     (void)state;
-    check_fault(no_setting, "setting 0 was not announced");
-    check_fault(no_sample, "was not announced by a sample record");
-    check_fault(nothing, "no finished sample to report on");
-    check_fault(out_of_turn, "out of turn");
-    check_fault(lost_reference, "refers to a missing setting");
+    check_fault(no_setting, "setting 0 has no setting record");
+    check_fault(no_sample, "has no sample record, or one too far back");
+    check_fault(nothing, "the streams contain no finished sample");
+    check_fault(out_of_turn, "out of order");
+    check_fault(lost_reference, "refers to a setting that does not exist");
     check_fault(twice, "begins twice");
     struct err err = {0};
     struct reader *in = NULL;

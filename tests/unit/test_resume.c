@@ -66,16 +66,16 @@ static void options_are_compared_by_name_and_missing_ones_have_their_defaults(vo
 
     write_text(path, older);
     resume(path, plain.data, NULL);
-    resume(path, drafted.data, "was made with other drafts or budgets");
+    resume(path, drafted.data, "the run was started with other drafts or budgets");
     settings.filter.min_p = 0.25;
     text_clear(&plain);
     must(decode_options(&plain, &settings, 64, false, "none", 0, &err), &err);
-    resume(path, plain.data, "was made with another min-p, 0.0, not 0.25");
+    resume(path, plain.data, "the run was started with another min-p, 0.0, not 0.25");
     settings.filter.min_p = 0;
     settings.draft = (struct strings){(const char **)one, 1};
     text_clear(&drafted);
     must(decode_options(&drafted, &settings, 64, true, "none", 0, &err), &err);
-    resume(path, drafted.data, "was made with another draft, none, not \"ngram\"");
+    resume(path, drafted.data, "the run was started with another draft, none, not \"ngram\"");
     write_text(path, newer);
     text_clear(&plain);
     must(decode_options(&plain, &settings, 64, false, "none", 0, &err), &err);
@@ -88,7 +88,7 @@ static void options_are_compared_by_name_and_missing_ones_have_their_defaults(vo
     write_text(path, newer);
     resume(path, plain.data, NULL);
     write_text(path, "no JSON");
-    resume(path, plain.data, "was made with another context, none, not 64");
+    resume(path, plain.data, "the run was started with another context, none, not 64");
 
     json_decref(map);
     mem_free(&older);

@@ -183,7 +183,7 @@ static void subcommands_are_picked(void **state)
     assert_exit(run(&without_implied, PLAIN, "other"), 0);
     struct outcome missing = run(&without_implied, PLAIN, "");
     assert_exit(missing, 2);
-    assert_string_equal(missing.err, "moe-test: a subcommand is missing; --help lists them\n");
+    assert_string_equal(missing.err, "moe-test: no subcommand is given; name one (--help lists them)\n");
     struct outcome wrong = run(&without_implied, PLAIN, "othr");
     assert_exit(wrong, 2);
     assert_string_equal(wrong.err, "moe-test: 'othr' is not a subcommand; did you mean other?\n");

@@ -60,7 +60,7 @@ static void reads_tensors(void **state)
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
 
 static const struct { const char *header; size_t data; const char *says; } FAULTS[] = {
-    {"", 0, "claims a header of 0 bytes"},
+    {"", 0, "declares a header of 0 bytes"},
     {"[1]", 0, "does not begin with '{'"},
     {" {}", 0, "does not begin with '{'"},
     {"{} x", 0, "something follows the value"},
@@ -72,10 +72,11 @@ static const struct { const char *header; size_t data; const char *says; } FAULT
     {"{" T("a", "F32", "[2]", "0", "4") "}", 4, "that is 8 bytes, but its offsets span 4"},
     {"{" T("a", "F32", "[1]", "0", "4") "}", 5, "need 4 bytes of data, but 5 follow"},
     {"{" T("a", "F32", "[1]", "0", "4") "}", 3, "need 4 bytes of data, but 3 follow"},
-    {"{" T("a", "F32", "[1]", "4", "8") "}", 8, "begin at 4, but the data before end at 0"},
-    {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[1]", "4", "8") "}", 8, "begin at 4, but the data before end at 8"},
+    {"{" T("a", "F32", "[1]", "4", "8") "}", 8, "begin at offset 4, but the previous tensor ends at 0"},
+    {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[1]", "4", "8") "}", 8, "begin at offset 4, but the previous "
+     "tensor ends at 8"},
     {"{" T("a", "F32", "[1]", "0", "4") "," T("b", "F32", "[1]", "8", "12") "}", 12,
-     "begin at 8, but the data before end at 4"},
+     "begin at offset 8, but the previous tensor ends at 4"},
     {"{" T("a", "F32", "[1]", "4", "0") "}", 4, "it must be begin and end"},
     {"{" T("a", "F32", "[1]", "-4", "0") "}", 4, "it must be begin and end"},
     {"{" T("a", "F32", "[-1]", "0", "4") "}", 4, "sizes must be integers of at least 0"},
@@ -135,7 +136,7 @@ static void refuses_lengths(void **state)
     const char *path = unit_path(folder, "x.safetensors");
     unit_write(path, huge, 10);
     assert_int_equal(checkpoint_open(&cp, path, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "no safetensors file has"));
+    assert_non_null(strstr(err.text, "bytes, more than the limit"));
     err_clear(&err);
     unit_write(path, beyond, 10);
     assert_int_equal(checkpoint_open(&cp, path, NULL, &err), -1);
@@ -214,11 +215,11 @@ static const struct { const char *index, *says; } INDEX_FAULTS[] = {
      "tensor b should be in s1.safetensors, but is nowhere"},
     {"{\"weight_map\":{\"a\":\"s2.safetensors\",\"b\":\"s1.safetensors\"}}",
      "tensor a should be in s2.safetensors, but is in s1"},
-    {"{\"weight_map\":{\"a\":\"../s1.safetensors\"}}", "is not the name of a file beside it"},
-    {"{\"weight_map\":{\"a\":\"s3.safetensors\"}}", "s3.safetensors is missing, though"},
-    {"{\"weight_map\":{\"a\":7}}", "is not the name of a file beside it"},
-    {"{\"weight_map\":{}}", "has no weight_map"},
-    {"{}", "has no weight_map"},
+    {"{\"weight_map\":{\"a\":\"../s1.safetensors\"}}", "is not the name of a file in the same folder"},
+    {"{\"weight_map\":{\"a\":\"s3.safetensors\"}}", "s3.safetensors is missing, although"},
+    {"{\"weight_map\":{\"a\":7}}", "is not the name of a file in the same folder"},
+    {"{\"weight_map\":{}}", "has no \"weight_map\""},
+    {"{}", "has no \"weight_map\""},
     {"[]", "must be one JSON object"},
     {"{", "expected"},
     {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s2.safetensors\",\"x\":\"s4.safetensors\"}}", "tensor b is in"},

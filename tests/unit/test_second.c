@@ -57,9 +57,9 @@ static void rules_that_make_no_sense_are_refused(void **state)
 {
     static const struct { const char *rule, *why; int K, slots; } cases[] = {
         {"half", "'half' is not a way to split experts; there are none, static, resident, level and balance", 4, 9},
-        {"level:tau=5", "level: tau=5: levels go up to 4", 4, 9},
-        {"balance", "balance: the rule needs levels of utility; give --cache-experts and --cache-policy "
-         "utility, too", 0, 9},
+        {"level:tau=5", "level: tau=5: exceeds the highest level, 4; give at most that", 4, 9},
+        {"balance", "balance: this rule needs the utility levels of a cache; add --cache-experts and --cache-policy utility",
+         0, 9},
         {"static", "static: the device has room for all 24 experts, so no split is needed; give share=PERCENT", 4, 24},
         {"resident:tau=2", "resident: ", 4, 9}};
     (void)state;

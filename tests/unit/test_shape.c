@@ -530,10 +530,10 @@ static void bad_trees_and_settings_are_refused(void **state)
         {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"},
         {"[0]", "path 1: expected a list of"},
         {"[[0],[]]", "path 2: expected a list of"}, {"[[0],[-1]]", "path 2: a rank"},
-        {"[[0],[64]]", "path 2: a rank is a whole number from 0 to 63"},
+        {"[[0],[64]]", "path 2: each rank must be a whole number from 0 to 63"},
         {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
-        {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[2],[0],[2]]", "twice"},
-        {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path to its parent"},
+        {"[[0],[1,0]]", "path 2: the path of its parent node is missing"}, {"[[2],[0],[2]]", "twice"},
+        {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path of its parent node is missing"},
     };
     static const struct { const char *text, *part; } texts[] = {
         {"static", "static:file=FILE"}, {"static:width=2", "width=N,depth=N"}, {"static:depth=2", "width=N,depth=N"},

@@ -291,7 +291,7 @@ static void what_cannot_share_is_refused(void **state)
     const struct batch good = {.rows = 2, .token = rig.token, .logit_rows = 1};
     struct batch batch[] = {good, good};
     must(engine_forward_texts(rig.engine, two, batch, 2, out, &rig.err), &rig.err);
-    refuses(&rig, twice, batch, 2, "one sequence");
+    refuses(&rig, twice, batch, 2, "the same sequence");
     batch[1].part = &part;
     refuses(&rig, two, batch, 2, "cannot share");
     batch[1] = good;
@@ -302,9 +302,9 @@ static void what_cannot_share_is_refused(void **state)
     refuses(&rig, two, batch, 2, "cannot share");
     plan.ranking = PLAN_PATH;
     batch[0].row_weight = (float[]){1, 1};
-    refuses(&rig, two, batch, 2, "rows of text 1 have no weights");
+    refuses(&rig, two, batch, 2, "text 1 has none");
     batch[0].plan = NULL;
-    refuses(&rig, two, (struct batch[]){batch[1], good}, 2, "rows of text 0 have no weights");
+    refuses(&rig, two, (struct batch[]){batch[1], good}, 2, "text 0 has none");
     batch[0] = batch[1] = good;
     batch[1].want_hidden = true;
     refuses(&rig, two, batch, 2, "cannot share");

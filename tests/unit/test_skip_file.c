@@ -101,12 +101,12 @@ static void what_is_written_is_read(void **state)
     assert_non_null(strstr(err.text, "skip=1.5: expected a ratio above 0"));
     err_clear(&err);
     assert_int_equal(skip_set_open(&read, "0.01", &model, &err), -1);
-    assert_non_null(strstr(err.text, "can skip; give at least 0."));
+    assert_non_null(strstr(err.text, "layers; give at least 0."));
     const char *least = strrchr(err.text, ' ') + 1;
     assert_int_equal(skip_set_open(&read, least, &model, &(struct err){0}), 0);
     err_clear(&err);
     assert_int_equal(skip_set_first(&read, 2, 0.4, &err), -1);
-    assert_non_null(strstr(err.text, "a model of 2 layers has no parts to skip"));
+    assert_non_null(strstr(err.text, "the model has 2 layers, and the first and the last are never skipped"));
     err_clear(&err);
 }
 
@@ -130,7 +130,7 @@ static void for_which_models(void **state)
     assert_non_null(strstr(err.text, "b.json: \"model\": it is for tiny with 7 layers, not for tiny with 8"));
     err_clear(&err);
     assert_int_equal(skip_file_read(&read, NULL, path, &other, &err), -1);
-    assert_non_null(strstr(err.text, "it is for other weights, tiny, not for those of another"));
+    assert_non_null(strstr(err.text, "is for tiny, whose weights differ from those of another"));
     err_clear(&err);
     assert_int_equal(skip_file_read(&read, NULL, path, &words, &err), -1);
     assert_non_null(strstr(err.text, "another tokenizer"));
@@ -162,19 +162,19 @@ static void what_is_refused(void **state)
         {"{\"skip\":1}", "\"model\": expected a JSON object"},
         {"{\"skip\":1,\"model\":{\"name\":\"m\",\"index\":\"12\"}}", "\"model\": \"index\": expected 64 hexadecimal digits"},
         {"{\"skip\":1,\"model\":{\"name\":\"m\",\"depth\":3}}", "\"model\": unknown key \"depth\""},
-        {FILE_WITH("[0,1]", "[]", ""), "\"attention\": layer 0 is never left out"},
-        {FILE_WITH("[1]", "[2,6]", ""), "\"ffn\": the last layer is never left out"},
-        {FILE_WITH("[2,1]", "[]", ""), "\"attention\": expected layers from 1 to 5, ascending"},
-        {FILE_WITH("[1,1]", "[]", ""), "\"attention\": expected layers from 1 to 5, ascending"},
-        {FILE_WITH("[]", "[7]", ""), "\"ffn\": expected layers from 1 to 5"},
-        {FILE_WITH("[]", "[-1]", ""), "\"ffn\": expected layers from 1 to 5"},
-        {FILE_WITH("[]", "[99999999999]", ""), "\"ffn\": expected layers from 1 to 5"},
+        {FILE_WITH("[0,1]", "[]", ""), "\"attention\": layer 0 is never skipped"},
+        {FILE_WITH("[1]", "[2,6]", ""), "\"ffn\": the last layer is never skipped"},
+        {FILE_WITH("[2,1]", "[]", ""), "\"attention\": expected layer numbers from 1 to 5, in ascending order"},
+        {FILE_WITH("[1,1]", "[]", ""), "\"attention\": expected layer numbers from 1 to 5, in ascending order"},
+        {FILE_WITH("[]", "[7]", ""), "\"ffn\": expected layer numbers from 1 to 5"},
+        {FILE_WITH("[]", "[-1]", ""), "\"ffn\": expected layer numbers from 1 to 5"},
+        {FILE_WITH("[]", "[99999999999]", ""), "\"ffn\": expected layer numbers from 1 to 5"},
         {FILE_WITH("[]", "[1.0]", ""), "\"ffn\": expected a list of layers"},
         {FILE_WITH("[]", "3", ""), "\"ffn\": expected a list of layers"},
-        {FILE_WITH("[]", "[]", ",\"matchness\":1,\"window\":9"), "nothing is left out"},
+        {FILE_WITH("[]", "[]", ",\"matchness\":1,\"window\":9"), "the file skips nothing"},
         {FILE_WITH("[1]", "[1]", ""), "\"matchness\": expected a number from 0 to 1"},
         {FILE_WITH("[1]", "[1]", ",\"matchness\":1.5"), "\"matchness\": expected a number from 0 to 1"},
-        {FILE_WITH("[1]", "[1]", ",\"matchness\":1,\"window\":0"), "\"window\": must be a whole number"},
+        {FILE_WITH("[1]", "[1]", ",\"matchness\":1,\"window\":0"), "\"window\": expected a whole number"},
         {FILE_WITH("[1]", "[1]", ",\"matchness\":1,\"window\":9,\"search\":{\"ratio\":1,\"seed\":\"1\",\"ended\":\"no\"}"),
          "\"search\": \"ended\": expected a word"},
     };

@@ -274,7 +274,7 @@ static void read_what_is_gone(const char *path, bool threads)
     assert_int_equal(tag, 6);
     assert_int_equal(err.code, ERR_INPUT);
     assert_non_null(strstr(err.text, path));
-    assert_non_null(strstr(err.text, "it was truncated while it was read"));
+    assert_non_null(strstr(err.text, "the file was truncated while it was read"));
     err_clear(&err);
     must(reads_start(reads, 7, (void *)8192, 0, PIECE, &err), &err);         /* unmapped memory: the system rejects it */
     assert_int_equal(reads_next(reads, true, &tag, &err), -1);
@@ -393,7 +393,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
             const int32_t token[] = {1, 2, 3};
             assert_int_equal(engine_prompt(rig.engine, sequence, token, 3, NULL, NULL, NULL, &out, &rig.err), -1);
             assert_int_equal(rig.err.code, ERR_INPUT);
-            assert_non_null(strstr(rig.err.text, "it was truncated while it was read"));
+            assert_non_null(strstr(rig.err.text, "the file was truncated while it was read"));
             err_clear(&rig.err);
         }
         sequence_close(&sequence);

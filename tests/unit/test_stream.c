@@ -266,7 +266,7 @@ static void joined_streams_are_refused(void **state)
         text_put(&twice, bytes.data, bytes.length, &err);
         text_put(&twice, bytes.data, more, &err);
         assert_int_equal(read_bytes(twice.data, twice.length, &err), -1);
-        assert_non_null(strstr(err.text, "bytes after the end record"));
+        assert_non_null(strstr(err.text, "the end record is followed by more bytes"));
     }
     for (size_t at = 0; at < bytes.length; at += unit_brief() ? 3 : 1) {        /* garbage, and a copy of itself, in between */
         static const char garbage[] = "\x93\xa1x\x01\x80";
@@ -328,26 +328,27 @@ static void nonsense_is_named(void **state)
     char deep[64];
     memset(deep, '\x91', sizeof deep);
     refused_(deep, sizeof deep, "nested more than 32 deep");
-    refused("\xc1", "begins no msgpack value");
+    refused("\xc1", "does not begin a msgpack value");
     refused("\x93\xa2\xff\xfe\x00\x80", "not UTF-8");
     refused("\x00", "not a record");
-    refused("\x93\xa0\x00\x80", "without a type");
-    refused("\x93\xa4rank\x01\x80", "does not carry its number");
-    refused("\x93\xa4" "Rank\x00\x80", "has type 'Rank', which rank streams of this version do not have");
+    refused("\x93\xa0\x00\x80", "a record has no type");
+    refused("\x93\xa4rank\x01\x80", ") has another number");
+    refused("\x93\xa4" "Rank\x00\x80", "has type 'Rank', which is unknown in rank streams");
     refused("\x93\xa3" "foo\x00\x80", "has type 'foo'");
     refused("\x93\xa4rank\x00\xc0", "payload is not a map");
     refused("\x93\xa4rank\x00\x80", "key 'layer': is missing");
     refused("\x93\xa4rank\x00\x81\xa5layer\xff", "must be from 0");
     refused("\x93\xa4rank\x00\x82\xa5layer\x00\xa5layer\x00", "occurs twice");
     refused("\x93\xa4rank\x00\x81\x01\x00", "a key is an integer");
-    refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: its producer, moe-test, gave up: no space");
+    refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: is incomplete, because its producer, moe-test, failed: "
+            "no space");
     refused("\x93\xa3" "end\x00\x80", "end record: key 'records': is missing");
     refused("\x93\xa3" "end\x00\x81\xa7records\x81\xa4rank\x01", "record counts of the end record are wrong");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x81\xa3x-a\x02", "record counts of the end record are "
             "wrong");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x80", "record counts of the end record are wrong");
     refused("\x93\xa3" "end\x00\x82\xa7records\x80\xa5" "bytes\x05", "counts 5 bytes");
-    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "x-a\x02\x80", "record 1 (x-a) does not carry its number");
+    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "x-a\x02\x80", "record 1 (x-a) has another number");
 }
 
 static void text_conversion_is_named(void **state)
@@ -400,8 +401,8 @@ static void records_must_make_sense(void **state)
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, NULL, 2, order, score}, "key 'method' has no value");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){-2, "mass", 2, order, score}, "key 'layer' is negative");
     no_record(STREAM_RANK, &route_begin_kind, &(struct route_begin){.sequence = 1}, "not a record type of rank streams");
-    no_record(STREAM_ROUTE, &route_tokens_kind, &route, "sequence 1 is used but was not begun");
-    no_record(STREAM_ROUTE, &route_end_kind, &(struct route_end){3}, "sequence 3 is used but was not begun");
+    no_record(STREAM_ROUTE, &route_tokens_kind, &route, "sequence 1 is used before its begin record or after its end");
+    no_record(STREAM_ROUTE, &route_end_kind, &(struct route_end){3}, "sequence 3 is used before its begin record or after its end");
     no_record(STREAM_DECODE, &decode_iter_kind, &iter, "sequence 1 is used");
 }
 
@@ -418,8 +419,8 @@ static void inside_a_sequence_too(void **state)
     const struct route_begin begin = {.sequence = 1};
     struct route_tokens route = {.sequence = 1, .n = 1, .tokens = tokens, .experts = experts, .weights = weights};
     const struct { const char *words; } steps[] = {
-        {"token 0 is 16, beyond the vocabulary of 16"}, {"expert 4 is not among the model's 4"}, {"token 0 has parent 0"},
-        {"it lacks experts or weights"}, {"but the model has no experts"}};
+        {"token 0 is 16, outside the vocabulary of 16"}, {"expert 4 does not exist, the model has 4"}, {"token 0 has parent 0"},
+        {"experts or weights are missing"}, {"there are experts or weights, although the model has no experts"}};
     small_header(&header, STREAM_ROUTE);
     for (int step = 0; step < 5; step++) {
         if (step == 4)
@@ -445,7 +446,7 @@ static void inside_a_sequence_too(void **state)
     assert_int_equal(writer_open(&out, unit_path(folder, "s.moes"), &header, &err), 0);
     assert_int_equal(writer_record(out, &route_begin_kind, &begin, &err), 0);
     assert_int_equal(writer_close(&out, &err), -1);
-    assert_non_null(strstr(err.text, "sequence 1 was begun but never ended"));
+    assert_non_null(strstr(err.text, "sequence 1 has a beginning, but no end"));
     assert_null(out);
     assert_int_equal(access(unit_path(folder, "s.moes"), F_OK), -1);
     header_free(&header);
@@ -470,7 +471,7 @@ static void no_sequence_is_left_open(void **state)
     assert_int_equal(writer_close(&out, &err), 0);
     assert_int_equal(file_read(&bytes, path, 1 << 20, &err), 0);
     assert_int_equal(read_bytes(bytes.data, bytes.length, &err), -1);
-    assert_string_equal(err.text, "test: sequence 4 was begun but never ended");
+    assert_string_equal(err.text, "test: sequence 4 has a beginning, but no end; the stream is damaged");
     text_free(&bytes);
     header_free(&header);
     unit_remove(folder);
@@ -631,12 +632,12 @@ static void terminals_are_spared(void **state)
     assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
     small_header(&header, STREAM_RANK);
     assert_int_equal(writer_open(&out, ptsname(master), &header, &err), -1);
-    assert_non_null(strstr(err.text, "is not written to a terminal; pipe it on, redirect it, or name a file"));
+    assert_non_null(strstr(err.text, "a stream is binary and is not written to a terminal"));
     assert_null(out);
     struct reader *in = NULL;
     err_clear(&err);
     assert_int_equal(reader_open(&in, ptsname(master), STREAM_RANK, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "a stream is not read from a terminal"));
+    assert_non_null(strstr(err.text, "is a terminal, from which no stream can be read"));
     close(master);
     header_free(&header);
 }

@@ -232,10 +232,11 @@ static void vocabularies_of_tiktoken_give_its_ids(void **state)
 static void damaged_vocabularies_of_tiktoken_are_refused(void **state)
 {
     static const struct { const char *ranks, *settings, *named; } cases[] = {
-        { "", "", "no tokens" }, { "YQ== 0\nYg 1\n", "", "line 2: expected a token" }, { "YQ== 0\nY!== 1\n", "", "line 2" },
+        { "", "", "the file has no tokens" }, { "YQ== 0\nYg 1\n", "", "line 2: expected a line" }, { "YQ== 0\nY!== 1\n", "",
+                                                                                                    "line 2" },
         { "YQ== 0\nYg== x\n", "", "line 2" }, { "YQ== 0\nYg==\n", "", "line 2" }, { "YQ== 0\nYg== -1\n", "", "line 2" },
-        { "YQ== 0\nYg== 1048576\n", "", "below 1048576" }, { "YQ== 0\nYg== 2\n", "", "ranks end at 2" },
-        { "YQ== 0\nYg== 0\n", "", "duplicate id 0" }, { "YQ== 0\nYQ== 1\n", "", "two ids" }, { "==== 0\n", "", "line 1" },
+        { "YQ== 0\nYg== 1048576\n", "", "below 1048576" }, { "YQ== 0\nYg== 2\n", "", "the highest rank is 2" },
+        { "YQ== 0\nYg== 0\n", "", "id 0 is used twice" }, { "YQ== 0\nYQ== 1\n", "", "two ids" }, { "==== 0\n", "", "line 1" },
         { "YQ== 0\n", "{\"tokenizer_class\":\"Qwen\"}", "tokenizer_class \"Qwen\"" },
     };
     (void)state;
@@ -518,7 +519,7 @@ static void what_is_not_supported_is_named(void **state)
         { "{\"model\":{\"type\":\"Unigram\"}}", "Unigram" },
         { PRE MID "{\"type\":\"Whitespacey\"}" MODEL, "Whitespacey" },
         { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "two ids" },
-        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "duplicate id" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "is used twice" },
         { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2000000000},\"merges\":[]}}", "out of range" },
         { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "out of range" },
         { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", "integer" },
@@ -530,7 +531,7 @@ static void what_is_not_supported_is_named(void **state)
         { PRE MID SPLIT("a{1,3}+") MODEL, "after an interval" },
         { PRE MID SPLIT("[&&b]") MODEL, "intersection" },
         { PRE MID SPLIT("[a&&]") MODEL, "intersection" },
-        { PRE MID SPLIT("[a[b]") MODEL, "class without end" },
+        { PRE MID SPLIT("[a[b]") MODEL, "a character class without its end" },
         { PRE MID SPLIT("[a[:alpha:]]") MODEL, "named class" },
         { PRE MID SPLIT("[[[[[[[[[[a]]]]]]]]]]") MODEL, "nested deeper than 8" },
         { PRE MID SPLIT("\\\\K") MODEL, "escape" },
@@ -538,7 +539,7 @@ static void what_is_not_supported_is_named(void **state)
         { PRE MID SPLIT("(a") MODEL, "pattern" },
         { PRE "],\"normalizer\":{\"type\":\"Nmt\"}" MODEL, "Nmt" },
         { PRE "],\"decoder\":{\"type\":\"WordPiece\"}" MODEL, "WordPiece" },
-        { PRE "],\"decoder\":null" MODEL, "decoder: missing" },
+        { PRE "],\"decoder\":null" MODEL, "the decoder is missing" },
         { DECODERS("{\"type\":\"Fuse\"}," REPLACE) MODEL, "Replace: not supported after" },
         { DECODERS("{\"type\":\"ByteFallback\"}," STRIP("1")) MODEL, "Strip: not supported after" },
         { DECODERS("{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}") MODEL, "ByteFallback: not supported after" },
@@ -572,7 +573,7 @@ static void models_that_are_none_are_refused_by_name(void **state)
         CASE("\n\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "broken"),
         CASE(PIECE("\x03", "\x0A\x01" "a"), "UNKNOWN"),
         CASE(UNK UNK, "two ids"),
-        CASE(UNK PIECE("\x05", "\x0A\x01" "a\x18\x02"), "two pieces have type UNKNOWN"),
+        CASE(UNK PIECE("\x05", "\x0A\x01" "a\x18\x02"), "both have type UNKNOWN, but only one may"),
         CASE(UNK PIECE("\x02", "\x0A\x00"), "piece 1 must be"),
         CASE(UNK PIECE("\x03", "\x0A\x01\xFF"), "piece 1 must be"),
         CASE(UNK PIECE("\x08", "\x0A\x01" "a\x15\x00\x00\xC0\x7F"), "score"),

@@ -134,7 +134,8 @@ static void streams_that_make_no_sense_are_refused(void **state)
     (void)state;
     static const struct train_run run = {"eagle1", 1, 10, NULL};
     const struct train_step step = made_step(1, 4);
-    static const char *const words[] = {"no run has begun", "a second run begins", "step 4 follows step 4", "no training step"};
+    static const char *const words[] = {"a record precedes the begin record", "a second training begins", "step 4 follows "
+                                        "step 4", "no training step"};
     for (int i = 0; i < 4; i++) {
         char *folder = unit_folder();
         const char *path = unit_path(folder, "t.moes");
