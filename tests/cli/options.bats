@@ -204,15 +204,15 @@ pairs() {
     cat <<'EOF'
 moe-decode|--record route|--record: it is recorded in a stream; add --stream
 moe-decode|--stream x --record-length 4|--record-length: has no effect without recorded drafts; add --record
-moe-decode|--stream x --record drafts --tree chain -d ngram --record-length 4|--record-length: trees are recorded in the shape that --tree gives; leave it or --tree out
+moe-decode|--stream x --record drafts --tree chain -d ngram --record-length 4|--record-length: trees are recorded in the shape that --tree gives; leave out this option or --tree
 moe-decode|--force|--force: there is no ranking to use; add --rank
 moe-decode|--rank path|--rank: says which experts are kept, but not how many; add --budget
 moe-decode|--budget-phase decode|--budget-phase: says which experts are kept, but not how many; add --budget
 moe-decode|--budget-mode truncate|--budget-mode: says which experts are kept, but not how many; add --budget
 moe-decode|--reconstruction|--reconstruction: there is no budget whose error could be measured; add --budget
 moe-decode|--overlap|--overlap: there are no drafts to measure; add --draft, --force-accept or --settings
-moe-decode|--accept coupled --force-accept x|--accept: has no effect on forced text; leave it or --force-accept out
-moe-decode|-B 2 --force-routes x|--budget: has no effect on forced routes or text; leave it or --force-routes out
+moe-decode|--accept coupled --force-accept x|--accept: has no effect on forced text; leave out this option or --force-accept
+moe-decode|-B 2 --force-routes x|--budget: has no effect on forced routes or text; leave out this option or --force-routes
 moe-decode|--top-k 4|--top-k: has no effect at temperature 0; add --temperature
 moe-decode|--top-p 0.5|--top-p: has no effect at temperature 0; add --temperature
 moe-decode|--min-p 0.5|--min-p: has no effect at temperature 0; add --temperature
@@ -225,7 +225,7 @@ moe-decode|--prefetch draft|--prefetch: no experts are cached; add --cache-exper
 moe-decode|--hot-set x|--hot-set: no experts are cached; add --cache-experts
 moe-decode|--forecasts|--forecasts: it is recorded in a stream; add --stream
 moe-decode|--overlap -d ngram|--overlap: it is recorded in a stream; add --stream
-moe-decode|--json --stream -|--json: standard output is the stream; add -o FILE
+moe-decode|--json --stream -|--json: standard output already receives the stream; write the JSON to a file with -o FILE
 moe-profile|--temperature 1|--temperature: nothing is decoded after prompts; add --max-tokens
 moe-profile|-d ngram|--draft: nothing is decoded after prompts; add --max-tokens
 moe-profile|-K 4|--draft-length: nothing is decoded after prompts; add --max-tokens
@@ -238,8 +238,8 @@ moe-profile features|-n 4 --top-k 4|--top-k: has no effect at temperature 0; add
 moe-profile skip|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
 moe-profile features|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
 moe-view|--json --csv|--json, --csv and --verify exclude each other; give one
-moe-view|--verify --type x|--type: all is verified; leave it or --verify out
-moe-view|--verify -l 1|--layer: all is verified; leave it or --verify out
+moe-view|--verify --type x|--type: all is verified; leave out this option or --verify
+moe-view|--verify -l 1|--layer: all is verified; leave out this option or --verify
 moe-coact coverage|--json --svg|--text, --json, --csv and --svg exclude each other; give one
 moe-coact locality|--text --csv|--text, --json, --csv and --svg exclude each other; give one
 moe-coact rank-experts|--text --csv|--text, --json and --csv exclude each other; give one
@@ -247,12 +247,12 @@ moe-coact rank-experts|-B 4 --total 9|--budget, --keep and --total exclude each 
 moe-bench run|x --resume y --text|--resume, --text and --print-suite exclude each other; give one
 moe-bench report|x --json --html|--text, --markdown, --json, --csv, --svg and --html exclude each other; give one
 moe-bench report|x --window 3|--window: applies to figures; add --figure
-moe-bench report|x --figure utility --sort ratio|--sort: a figure has its own order; leave it or --figure out
+moe-bench report|x --figure utility --sort ratio|--sort: a figure has its own order; leave out this option or --figure
 moe-bench simulate|x --json --markdown|--json, --markdown and --svg exclude each other; give one
 moe-bench simulate|x --iterations|--iterations: applies to cache policies; add --cache-policy
 moe-bench simulate|x --prefetch last|--prefetch: applies to named systems; add --system
 moe-bench simulate|x --cache-policy lru --iterations|--iterations: its output is JSON lines; add --json
-moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: compares cache policies only; leave it or --system out
+moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: compares cache policies only; leave out this option or --system
 moe-draft-train train|--fold|--fold: adds up small batches; add --micro-batch
 moe-draft-train train|--temperature 1|--temperature: no answers are generated; add --max-tokens
 moe-draft-train train|--top-p 0.5|--top-p: no answers are generated; add --max-tokens
@@ -262,11 +262,11 @@ moe-draft-train train|-K 4|--draft-length: no answers are generated; add --max-t
 moe-profile features|-K 4|--draft-length: no answers are generated; add --max-tokens
 moe-draft-train eval|x --decode|--decode: no answers are generated; add --max-tokens
 moe-draft-train eval|x --json --csv|--text, --json and --csv exclude each other; give one
-moe-convert|--list-families --dtype q8|--dtype: nothing is converted; leave it or --list-families out
+moe-convert|--list-families --dtype q8|--dtype: nothing is converted; leave out this option or --list-families
 moe-convert|--list-families x|--list-families: prints a table and converts nothing; leave it or x out
 moe-convert synthetic|--head eagle1|--head: a draft head is made for a model; add --target
 moe-convert synthetic|--target x|--target: it applies to draft heads; add --head
-moe-convert synthetic|--head eagle1 --target x --layers 2|--layers: a draft head has one layer or none; leave it or --head out
+moe-convert synthetic|--head eagle1 --target x --layers 2|--layers: a draft head has one layer or none; leave out this option or --head
 moe-convert inflate|x --step 2%|--step: it is a share of another model's bytes; add --of
 moe-convert inflate|x --of y|--of: the share of the model's bytes is missing; add --step
 EOF
@@ -387,10 +387,10 @@ moe-view --ctx-size 4|unknown option --ctx-size; --help lists the options
 moe-view -n 4|unknown option -n; --help lists the options
 moe-decode --contxt 4|unknown option --contxt; did you mean --context?
 moe-coact covrage|'covrage' is not a subcommand; did you mean coverage?
-moe-bench --csv report x|--csv: the subcommand comes before the options: moe-bench report --csv ...
-moe-coact --layer 1 coverage|--layer: the subcommand comes before the options: moe-coact coverage --layer ...
-moe-convert -q inflate model --expert-ffn 9|for the subcommand inflate, put it before the options: moe-convert inflate -q ...
-moe-convert -o x.moe head model|for the subcommand head, put it before the options: moe-convert head -o ...
+moe-bench --csv report x|--csv: put the subcommand before the options: moe-bench report --csv ...
+moe-coact --layer 1 coverage|--layer: put the subcommand before the options: moe-coact coverage --layer ...
+moe-convert -q inflate model --expert-ffn 9|put the subcommand inflate before the options: moe-convert inflate -q ...
+moe-convert -o x.moe head model|put the subcommand head before the options: moe-convert head -o ...
 moe-bench reprot|'reprot' is not a subcommand; did you mean report?
 EOF
     # Every suggested option exists in some command.
@@ -452,33 +452,33 @@ offered() {
         [ "$output" = "${words%% *}: $said" ] || { echo "$words: $output"; false; }
     done <<'WRONG'
 moe-bench run|no suite; name one, SUITE.json, or a model and prompts: moe-bench run -m MODEL.moe PROMPTS.jsonl
-moe-bench run m.moe|m.moe: is a model file, not a suite; `moe-bench run -m m.moe PROMPTS` runs it without one
-moe-bench run p.jsonl|p.jsonl: is a file of prompts, not a suite; `moe-bench run -m MODEL.moe p.jsonl` runs it without one
-moe-bench gate r.moes|r.moes: is a stream, not a suite, a JSON file that names models, prompts and settings; `moe-bench report r.moes` shows it
+moe-bench run m.moe|m.moe: is a model file, not a suite; to run without a suite: moe-bench run -m m.moe PROMPTS
+moe-bench run p.jsonl|p.jsonl: is a file of prompts, not a suite; to run without a suite: moe-bench run -m MODEL.moe p.jsonl
+moe-bench gate r.moes|r.moes: is a stream, not a suite (a JSON file that names models, prompts and settings); to show the stream: moe-bench report r.moes
 moe-bench run .|.: is a folder; name a file
 moe-bench compare r.moes|NOW is missing; usage: moe-bench compare [OPTION...] BASE NOW
-moe-bench report|standard input: empty, not a stream; its producer wrote nothing, or no file was named
+moe-bench report|standard input: is empty, so its producer wrote nothing, or no file was named
 moe-convert|SOURCE is missing; name a checkpoint's folder or file, or a repository of the Hugging Face hub
-moe-convert synthetic --like olmoe -o x.moe|--like olmoe: no shape is known by that name; did you mean olmoe-1b-7b? `moe-convert list` has them, and a config.json can be given
+moe-convert synthetic --like olmoe -o x.moe|--like olmoe: unknown shape; did you mean olmoe-1b-7b? `moe-convert list` lists the known shapes, and a config.json can be named instead
 moe-convert buld p.jsonl -o x.moe|'buld' is neither a file nor a subcommand; did you mean build?
-moe-convert p.jsonl --name "" -o x.moe|--name: is empty; leave it out for the usual name
-moe-view -l 99 m.moe|--layer 99: the layers of this model are 0 to 5
+moe-convert p.jsonl --name "" -o x.moe|--name: the name is empty; give one, or leave --name out for the default
+moe-view -l 99 m.moe|--layer 99: no such layer; this model has the layers 0 to 5
 moe-decode -m m.moe /dev/zero|/dev/zero:1: begins with a zero byte, as no text does; name a file of prompts
 moe-decode -m m.moe -p x --reference self|--reference: it is recorded in a stream; add --stream
-moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set: none/h: a file cannot be made in this folder; name another: No such file or directory
+moe-decode -m m.moe -p x --hot-set none/h --cache-experts 50%|--hot-set: none/h: files cannot be written to the folder of this output; name another: No such file or directory
 moe-bench run -m m.moe -d none,nosuch -K 2 p.jsonl|setting 'nosuch': --draft: 'nosuch' is not a drafter; there are none, ngram, pld, suffix, lookahead, model, self, head and mtp
-moe-bench tune -m m.moe p.jsonl -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory
-moe-bench sweep -m m.moe -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory
-moe-profile skip -m m.moe p.jsonl -o none/x|none/x: a file cannot be made in this folder; name another: No such file or directory
-moe-decode -m - -p x|-m -: a model file is mapped, not streamed; name a file
-moe-convert /dev/zero -o x.moe|/dev/zero: begins with zero bytes, as no checkpoint and no archive does; name a folder, a file of weights, or a tar or zip of them
-moe-convert synthetic --like none -o x.moe|--like none: no shape is known by that name; `moe-convert list` has them, and a config.json can be given
+moe-bench tune -m m.moe p.jsonl -o none/x|none/x: files cannot be written to the folder of this output; name another: No such file or directory
+moe-bench sweep -m m.moe -o none/x|none/x: files cannot be written to the folder of this output; name another: No such file or directory
+moe-profile skip -m m.moe p.jsonl -o none/x|none/x: files cannot be written to the folder of this output; name another: No such file or directory
+moe-decode -m - -p x|-m -: a model file cannot be read from standard input, because it is mapped; name a file
+moe-convert /dev/zero -o x.moe|/dev/zero: begins with zero bytes, so it is not a checkpoint or an archive; name a folder, a file of weights, or a tar or zip archive of them
+moe-convert synthetic --like none -o x.moe|--like none: unknown shape; `moe-convert list` lists the known shapes, and a config.json can be named instead
 WRONG
     # A refusal is one line, also for a run that would have noted reused texts.
     run moe-bench run -m m.moe -d none -K 0 p.jsonl --resume none/x.moes
-    [ "$output" = "moe-bench: none/x.moes: cannot write into its folder: No such file or directory" ]
+    [ "$output" = "moe-bench: none/x.moes: files cannot be written to the folder of this output: No such file or directory" ]
     run moe-decode -m m.moe -n 1 p.jsonl --resume none/x.moes --stream none/x.moes
-    [ "$output" = "moe-decode: none/x.moes: cannot write into its folder: No such file or directory" ]
+    [ "$output" = "moe-decode: none/x.moes: files cannot be written to the folder of this output: No such file or directory" ]
     # A missing field is noted if another key is read instead.
     echo '{"tokens": [1, 2]}' > ids.jsonl
     moe-decode -m m.moe -n 1 --field question ids.jsonl 2>&1 > /dev/null |
