@@ -18,7 +18,7 @@ struct budgeting {
     struct meter *meter;                /* automatic budget only */
     const struct sequence *sequence;    /* the text's sequence in this iteration */
     int tried, waited;                  /* tried tokens (governor_observe) and iterations since the last probe */
-    bool checked;                       /* this iteration was checked earlier its tokens were emitted */
+    bool checked;                       /* this iteration was checked before its tokens were emitted */
     double *divergence;                 /* [1 + nodes] if checked: divergence of each row of its path */
     bool *restored;                     /* [1 + nodes] rows whose logits were replaced by those without a budget */
     float *logits;                      /* [1 + nodes + riders][vocab] copy of the forward's logits, once a row is restored */
@@ -50,7 +50,7 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
     return 0;
 }
 
-static int earlier(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
+static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
     struct budgeting *budgeting = budgeting_of(watch);
@@ -224,7 +224,7 @@ static int open_measuring(struct budgeting *budgeting, size_t rows, size_t rider
 int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, int riders,
                    struct err *err)
 {
-    static const struct watch_class class = {.begin = begin, .earlier = earlier, .check = check, .after = after};
+    static const struct watch_class class = {.begin = begin, .before = before, .check = check, .after = after};
     size_t layers = (size_t)budget->plan.moe_layers;
     struct budgeting *budgeting = mem_alloc(1, sizeof *budgeting, err);
     if (!budgeting)

@@ -131,19 +131,19 @@ static int pending_nodes(const struct decoder *decoder)
 static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struct err *err)
 {
     int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = pending_nodes(decoder);
-    struct sequence *earlier = decoder->sequence;
-    if (earlier) {
-        old = sequence_capacity(earlier);
+    struct sequence *before = decoder->sequence;
+    if (before) {
+        old = sequence_capacity(before);
         if (old >= tokens + nodes)
-            return sequence_truncate(earlier, kept, err);
+            return sequence_truncate(before, kept, err);
     }
     int room = old < max / 2 ? 2 * old : max;             /* so that a growing conversation rarely needs a new sequence */
     decoder->sequence = NULL;
     if (!kept)
-        sequence_close(&earlier);
+        sequence_close(&before);
     int rc = sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err) ||
-             (kept && sequence_copy(decoder->sequence, earlier, kept, err)) ? -1 : 0;
-    sequence_close(&earlier);
+             (kept && sequence_copy(decoder->sequence, before, kept, err)) ? -1 : 0;
+    sequence_close(&before);
     return rc;
 }
 
@@ -224,7 +224,7 @@ static int on_piece(void *context, const struct forward *piece, int position, st
     return stop_asked(seen->decoder->setup.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
 
-/* Begins the text in all drafters, earlier the target reads the prompt; they then see each piece as it is read. */
+/* Begins the text in all drafters, before the target reads the prompt; they then see each piece as it is read. */
 static int begin_drafters(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
     const struct draft_text text = {decoder->sequence, prompt->tokens + limit, *sampler_draw(decoder->sampler)};
@@ -318,7 +318,7 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
     if (put != tokens || !decoder->ending.ended)
         return err_set(err, ERR_INPUT, "the earlier run ended this text after %d tokens, but with these settings it ends %s",
                        tokens,
-                       decoder->ending.ended ? "earlier" : "later");
+                       decoder->ending.ended ? "sooner" : "later");
     answer(decoder);
     *out = decoder->result;
     return 0;
@@ -347,22 +347,22 @@ void decoder_end(struct decoder *decoder, struct decode_result *out)
     *out = decoder->result;
 }
 
-/* Runs a step of each text. If a stop interrupts a forward, texts end earlier this iteration. */
+/* Runs a step of each text. If a stop interrupts a forward, texts end before this iteration. */
 int decoders_step(struct decoder *const *decoder, int count, int *failed, struct err *err)
 {
-    int64_t earlier = 0, after = 0;
+    int64_t before = 0, after = 0;
     *failed = count == 1 ? 0 : -1;
     if (count == 1 && decoder[0]->by_device)
         return decoder_iterate_on_device(decoder[0], &decoder[0]->sink, err);
     for (int i = 0; i < count; i++)
-        earlier += decoder[i]->length;
+        before += decoder[i]->length;
     if (!decoders_iterate(decoder, count, err))
         return 0;
     for (int i = 0; i < count; i++) {
         after += decoder[i]->length;
         *failed = decoder[i]->step.failed ? i : *failed;
     }
-    if (!err || err->code != ERR_SIGNAL || earlier != after)
+    if (!err || err->code != ERR_SIGNAL || before != after)
         return -1;
     err_clear(err);
     for (int i = 0; i < count; i++)

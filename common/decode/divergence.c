@@ -11,7 +11,7 @@ struct divergence {
     struct watch watch;
     struct companion *companion;
     struct engine *engine;              /* the companion's */
-    struct sequence *sequence;          /* NULL earlier the first text */
+    struct sequence *sequence;          /* NULL before the first text */
     int32_t *node;                      /* [rows] 0, 1, ... */
     int32_t *token;                     /* [rows] the root and the accepted tokens after it */
     float *value;                       /* [rows] */

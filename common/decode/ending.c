@@ -38,7 +38,7 @@ void ending_begin(struct ending *ending, int limit)
         end(ending, FINISH_LENGTH);
 }
 
-/* Cuts the text earlier the first stop string, which cannot begin earlier the end of the final text (`certain`). */
+/* Cuts the text before the first stop string, which cannot begin before the end of the final text (`certain`). */
 static void find_stop(struct ending *ending)
 {
     const char *first = NULL;

@@ -156,7 +156,7 @@ static const int32_t *experts_at(const struct source *routes, int at, int depth)
 }
 
 /* Sets the forced experts of each row of the forward. The root is the last token of the text so far. */
-static int earlier(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
+static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
     struct forced *forced = (struct forced *)watch;
@@ -179,7 +179,7 @@ static int earlier(struct watch *watch, struct sequence *sequence, struct batch 
 
 struct watch *forced_watch(struct forced *forced)
 {
-    static const struct watch_class class = {.earlier = earlier};
+    static const struct watch_class class = {.before = before};
     forced->watch.class = &class;
     return forced->routes.recording ? &forced->watch : NULL;
 }
@@ -292,7 +292,7 @@ static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, co
     const struct recorded_drafter *mine = (const struct recorded_drafter *)drafter;
     const struct recording *all = mine->forced->accept.recording;
     const struct recorded_text *text = mine->forced->accept.text;
-    int at = mine->tokens - text->prompt_tokens - 1, node = -1, earlier = tree->nodes;
+    int at = mine->tokens - text->prompt_tokens - 1, node = -1, before = tree->nodes;
     (void)err;
     if (leaves < 1 || leaf->node >= 0 || at < 0 || at >= text->tokens - 1)
         return 0;
@@ -304,7 +304,7 @@ static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, co
         if (node < 0)
             break;
     }
-    return tree->nodes - earlier;
+    return tree->nodes - before;
 }
 
 static int recorded_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)

@@ -100,7 +100,7 @@ static int start(struct watch *watch, int32_t root, struct err *err)
     return f->forecast->class->reads_tokens ? 0 : ask(f, &facts, err);
 }
 
-static int earlier(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
+static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
     struct forecasting *f = (struct forecasting *)watch;
@@ -125,7 +125,7 @@ static int after(struct watch *watch, struct decode_iteration *iteration, struct
 
 struct watch *forecasting_watch(struct forecasting *forecasting)
 {
-    static const struct watch_class class = {.begin = begin, .start = start, .earlier = earlier, .after = after};
+    static const struct watch_class class = {.begin = begin, .start = start, .before = before, .after = after};
     forecasting->watch.class = &class;
     return &forecasting->watch;
 }

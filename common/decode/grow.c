@@ -73,15 +73,15 @@ static int review(const struct growth *growth, const struct step *step, int room
     struct draft_tree *tree = growth->tree;
     struct drafter *drafter = growth->drafters->item[step->drafter];
     struct draft_share *share = &growth->share[step->drafter];
-    const int leaf = step->leaves == 1 ? step->leaf->node : tree->nodes, earlier = tree->nodes;
+    const int leaf = step->leaves == 1 ? step->leaf->node : tree->nodes, before = tree->nodes;
     bool drawn = false;
     if (!drafter->class->review)
         return err_set(err, ERR_INPUT, "the policy requests a review by %s, which cannot review", drafter->class->name);
-    if (leaf < -1 || leaf >= earlier)
+    if (leaf < -1 || leaf >= before)
         return err_set(err, ERR_INPUT, "the policy requests a review below a leaf that does not exist");
     if (depth_of(tree, leaf) >= room)
         return 0;
-    for (int node = leaf + 1; node < earlier; node++)
+    for (int node = leaf + 1; node < before; node++)
         if (draft_tree_is_below(tree, node, leaf)) {
             share->reviewed += tree->drafter[node] != drafter->number;
             drawn |= tree->proposal[node] != NULL;

@@ -96,7 +96,7 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     return decoder_add_riders(decoder, iteration, err);
 }
 
-/* Prepares the forward over root and draft. Rows that drafters appended to the target's cache are dropped earlier, except
+/* Prepares the forward over root and draft. Rows that drafters appended to the target's cache are dropped before, except
  * rows that stopped after some layers: the forward continues these. */
 static int prepare(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
@@ -111,7 +111,7 @@ static int prepare(struct decoder *decoder, struct decode_iteration *iteration, 
         decoder->batch.choice = &decoder->choice;
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
-        if (watch->class->earlier && watch->class->earlier(watch, decoder->sequence, &decoder->batch, iteration, err))
+        if (watch->class->before && watch->class->before(watch, decoder->sequence, &decoder->batch, iteration, err))
             return -1;
     }
     return 0;
@@ -367,7 +367,7 @@ void decoder_start(struct decoder *decoder, struct decode_iteration *iteration)
     record->tokens = decoder->emitted;
 }
 
-/* Runs the steps earlier the forward. */
+/* Runs the steps before the forward. */
 static int draft(struct decoder *decoder, struct step_texts *texts, struct err *err)
 {
     struct started_iteration *step = &decoder->step;
@@ -508,7 +508,7 @@ static int forwards(struct step_texts *texts, struct err *err)
         }
         if (forward(texts, first, next - first, err))
             return -1;
-        /* earlier the next forward overwrites the results of this one */
+        /* before the next forward overwrites the results of this one */
         for (int i = first; i < next; i++) {
             decoder[i]->step.failed = true;
             if (finish_iteration(decoder[i], texts, err))

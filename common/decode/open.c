@@ -54,7 +54,7 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
         riders += class && class->request_riders ? RIDERS_MAX : 0;
     }
     if (nodes > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "--tree: this tree has up to %d tokens earlier it is cut, but at most %d can be "
+        return err_set(err, ERR_INPUT, "--tree: this tree has up to %d tokens before it is cut, but at most %d can be "
                        "recorded; choose a smaller depth or topk", nodes, SHAPE_NODES_MAX);
     nodes = riders + (nodes < DRAFT_LENGTH_MAX ? DRAFT_LENGTH_MAX : nodes);
     *rows = nodes < ENGINE_ROWS_MAX ? 1 + nodes : ENGINE_ROWS_MAX;
@@ -212,7 +212,7 @@ static int check_riders(struct decoder *decoder, struct err *err)
     return 0;
 }
 
-/* Describes the drafters to the policy and to streams, earlier the first iteration. */
+/* Describes the drafters to the policy and to streams, before the first iteration. */
 static int describe_drafters(struct decoder *decoder, struct err *err)
 {
     const struct strings *names = &decoder->setup.settings->draft;

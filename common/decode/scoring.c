@@ -47,7 +47,7 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
     return 0;
 }
 
-static int earlier(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
+static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
     (void)watch, (void)sequence, (void)iteration, (void)err;
@@ -119,7 +119,7 @@ static int after_untimed(struct watch *watch, struct decode_iteration *iteration
 
 struct watch *scoring_watch(struct scoring *scoring)
 {
-    static const struct watch_class class = {.begin = begin, .earlier = earlier, .after_untimed = after_untimed};
+    static const struct watch_class class = {.begin = begin, .before = before, .after_untimed = after_untimed};
     scoring->watch.class = &class;
     return &scoring->watch;
 }

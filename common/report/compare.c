@@ -388,7 +388,7 @@ int comparison_answer(const struct measurements *all, const struct comparison *c
         if (comparison->verdict == COMPARE_SLOWER && row->verdict == COMPARE_SLOWER)
             return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: relative to '%s' it runs at %.3f times the earlier "
                            "speed, at most %.3f",
-                           all->settings[row->base].name, row->beside.ratio, all->settings[row->reference].name,
+                           all->settings[row->base].name, all->settings[row->reference].name, row->beside.ratio,
                            row->beside_high_together);
     }
     if (max < COMPARE_PROMPTS)
