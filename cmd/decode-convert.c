@@ -35,8 +35,8 @@ static int make_folder(struct text *out, const char *source, struct err *err)
     }
     if (!mkdir(out->data, 0777) || errno == EEXIST)
         return 0;
-    return err_set(err, ERR_IO, "--convert: %s: cannot be made: %s; set XDG_CACHE_HOME to another folder, or `moe-convert %s "
-                   "-o FILE`", out->data, strerror(fault ? fault : errno), source);
+    return err_set(err, ERR_IO, "--convert: %s: the folder for the converted model cannot be made: %s; set XDG_CACHE_HOME to "
+                   "another folder, or run `moe-convert %s -o FILE`", out->data, strerror(fault ? fault : errno), source);
 }
 
 /* Combines digests by exclusive or, so that the order of files does not matter. Digests do not cancel, because names differ. */

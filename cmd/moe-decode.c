@@ -554,8 +554,8 @@ static int refuse_checkpoint(const char *path, struct err *err)
     const bool weights = named && S_ISREG(status.st_mode) && status.st_size >= FEW_BYTES;
     if (!weights && !S_ISDIR(status.st_mode))
         return 0;
-    return err_set(err, ERR_INPUT, "%s: is a %s, not a model file; `moe-convert %s -o FILE` makes one of a checkpoint, or "
-                   "--convert does so here", path, weights ? "file of weights" : "folder", path);
+    return err_set(err, ERR_INPUT, "%s: is a %s, not a model file; convert the checkpoint with `moe-convert %s -o FILE`, or "
+                   "add --convert", path, weights ? "file of weights" : "folder", path);
 }
 
 static int decode(const void *arguments, const struct console *console, struct err *err)

@@ -46,9 +46,9 @@ void again_hint(struct err *err, const struct console *console, int words, const
     for (size_t i = 0; fits && i < line.length; i++)
         fits = (unsigned char)line.data[i] >= ' ';
     if (fits)
-        err_set(&full, err->code, "%s; this continues from there%s: %s", err->text, more, line.data);
+        err_set(&full, err->code, "%s; to continue%s, run: %s", err->text, more, line.data);
     else
-        err_set(&full, err->code, "%.300s; the same command line with --resume %.300s continues from there%s", err->text,
+        err_set(&full, err->code, "%.300s; to continue the run, add --resume %.300s to the same command line%s", err->text,
                 stream, more);
     *err = full;
     text_free(&line);

@@ -428,7 +428,7 @@ PY
     run bash -c 'ulimit -f 16; moe-bench run -q short.json -o cut.moes'
     echo "$output"
     assert_trouble moe-bench
-    [ "$output" = "moe-bench: cut.moes: File too large; this continues from there: moe-bench run --resume cut.moes -q short.json -o cut.moes" ]
+    [ "$output" = "moe-bench: cut.moes: File too large; to continue, run: moe-bench run --resume cut.moes -q short.json -o cut.moes" ]
     moe-bench run --resume cut.moes -q short.json -o cut.moes
     moe-view --verify cut.moes
 }

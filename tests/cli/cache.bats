@@ -159,7 +159,7 @@ RECOUNT
     [ $status -eq 2 ] && [[ $output == *"short.moes: has "*" iterations, but the routes have "*"; record both with the same prompts"* ]]
     head -c 2000 split.moes > cut.moes
     run moe-bench simulate --cache-policy utility --cached 0.2 --host-cached 1 --split cut.moes split-routes.moes
-    [ $status -eq 2 ] && [[ $output == "moe-bench: cut.moes: truncated at byte 2000"* ]]
+    [ $status -eq 2 ] && [[ $output == "moe-bench: cut.moes: is truncated at byte 2000"* ]]
     run moe-bench simulate --cache-policy utility --cached 0.2 --split split.moes split-routes.moes
     [ $status -eq 2 ] && [[ $output == *"--split: the host computes the experts in its memory; add --host-cached" ]]
 }

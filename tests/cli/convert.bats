@@ -729,10 +729,10 @@ moe-decode --convert -m missing|missing: No such file or directory
 moe-decode --convert -m cache|cache: has no .safetensors
 moe-decode --convert -m ck -o ck/model.safetensors|an output needs a file of its own
 moe-decode --convert|no model is given; name one with -m FILE
-moe-decode -m ck/model.safetensors|ck/model.safetensors: is a file of weights, not a model file; \`moe-convert ck/model.safetensors -o FILE\` makes one
+moe-decode -m ck/model.safetensors|ck/model.safetensors: is a file of weights, not a model file; convert the checkpoint with \`moe-convert ck/model.safetensors -o FILE\`
 moe-decode -m org/name|org/name: No such file or directory; if it is a repository of the Hugging Face hub, --convert finds it in the local cache
 env -u HOME -u XDG_CACHE_HOME moe-decode --convert -m ck|neither XDG_CACHE_HOME nor HOME names a folder
-env XDG_CACHE_HOME=$PWD/m.moe moe-decode --convert -m ck|--convert: $PWD/m.moe/moekit: cannot be made: Not a directory; set XDG_CACHE_HOME to another folder, or \`moe-convert ck
+env XDG_CACHE_HOME=$PWD/m.moe moe-decode --convert -m ck|--convert: $PWD/m.moe/moekit: the folder for the converted model cannot be made: Not a directory; set XDG_CACHE_HOME to another folder, or run \`moe-convert ck
 WRONG
     cmp ck/model.safetensors "$pocket/model.safetensors"
 }
