@@ -50,7 +50,7 @@ static void says_what_is_wrong(void **state)
          "other weights, x"},
         {"{\"hot_set\":1," MODEL "}", "\"experts\": expected a list"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[1]}", "entry 1: expected [layer, expert, weight]"},
-        {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[2,1,1]]}", "entry 2: expert 1 of layer 2 does not exist in this model"},
+        {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[2,1,1]]}", "entry 2: expert 1 of layer 2 does not exist"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[0,1,1]]}", "occurs twice"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[0,2,3]]}", "descending"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,-1]]}", "above 0"},

@@ -402,7 +402,7 @@ static void records_must_make_sense(void **state)
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){-2, "mass", 2, order, score}, "key 'layer' is negative");
     no_record(STREAM_RANK, &route_begin_kind, &(struct route_begin){.sequence = 1}, "not a record type of rank streams");
     no_record(STREAM_ROUTE, &route_tokens_kind, &route, "sequence 1 is used before its begin record or after its end");
-    no_record(STREAM_ROUTE, &route_end_kind, &(struct route_end){3}, "sequence 3 is used before its begin record or after its end");
+    no_record(STREAM_ROUTE, &route_end_kind, &(struct route_end){3}, "sequence 3 is used before its begin record");
     no_record(STREAM_DECODE, &decode_iter_kind, &iter, "sequence 1 is used");
 }
 

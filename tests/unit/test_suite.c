@@ -87,7 +87,7 @@ static void what_is_wrong_is_said(void **state)
         {"{\"model\": \"m\", \"prompts\": \"p\"}", "\"settings\": must be a list"},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": []}", "\"settings\": must be a list"},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [3]}", "number 1 must be a JSON object with a \"name\""},
-        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}, {\"name\": \"a\"}]}", "two settings have the name 'a'"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}, {\"name\": \"a\"}]}", "two settings have"},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\", \"model\": \"z\"}]}",
          "one of the names in \"models\""},
         {"{\"model\": \"m\", \"prompts\": [], \"settings\": [{\"name\": \"a\"}]}", "\"prompts\": must name"},

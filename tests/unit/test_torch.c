@@ -223,7 +223,7 @@ static void only_what_weights_need_is_known(void **state)
         CASE("\x80\x02h\x05.", "never stored in the memo"), CASE("\x80\x02Nr\xff\xff\xff\xff.",
                                                                                           "or is full"),
         CASE("\x80\x02q\x01.", "the memo has no value to store, or is full"),
-        CASE("\x80\x02X\xff\xff\xff\xff.", "ends in the middle"), CASE("\x80\x02NQ.", "a tensor refers to a value that is not a storage"),
+        CASE("\x80\x02X\xff\xff\xff\xff.", "ends in the middle"), CASE("\x80\x02NQ.", "is not a storage"),
         CASE("\x80\x02]NNs.", "not a dictionary"), CASE("\x80\x02}Na.", "not a list"),
         CASE("\x80\x02}(Nu.", "not a dictionary"),
         CASE("\x80\x02NN}b.", "attributes are set on a value"),
