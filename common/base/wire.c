@@ -108,10 +108,10 @@ static int head_check(const struct scan *scan, const struct head *head, const st
     uint64_t values = (uint64_t)head->count * (head->type == WIRE_MAP ? 2 : 1);
     size_t room = limits->bytes > scan->at ? limits->bytes - scan->at : 0;
     if (head->bytes > room || head->payload > room - head->bytes)
-        return err_set(err, ERR_INPUT, "an object declares %zu bytes, but the limit is %zu; the stream is damaged",
+        return err_set(err, ERR_INPUT, "an object declares %zu bytes, more than the limit of %zu; the stream is damaged",
                        scan->at + head->bytes + head->payload, limits->bytes);
     if (scan->values >= limits->values || values > limits->values - scan->values)
-        return err_set(err, ERR_INPUT, "an object declares more than %zu values, which is the limit; the stream is damaged",
+        return err_set(err, ERR_INPUT, "an object declares more than the limit of %zu values; the stream is damaged",
                        limits->values);
     if (values && scan->depth == WIRE_DEPTH)
         return err_set(err, ERR_INPUT, "an object is nested more than %d deep; the stream is damaged", WIRE_DEPTH);

@@ -141,7 +141,7 @@ WRONG
     sed -i 's/"least": 1/"least": 9/' suite.json
     run sh recipe.sh
     [ "$status" = 1 ]
-    [[ "${lines[-1]}" == *"1 of 1 gates fail" ]]
+    [[ "${lines[-1]}" == *"1 of the suite's 1 gates failed" ]]
 }
 
 @test "a signal also ends the running build" {

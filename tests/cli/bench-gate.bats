@@ -37,7 +37,7 @@ setup() { cd "$WORK"; }
     suite '{"setting": "K2", "figure": "steps", "most": 1}, {"setting": "none", "figure": "ratio", "least": 1}' > bad.json
     run moe-bench gate bad.json now.moes --junit junit.xml
     [ "$status" = 1 ]
-    [ "${lines[-1]}" = "moe-bench: 1 of 2 gates fail" ]
+    [ "${lines[-1]}" = "moe-bench: 1 of the suite's 2 gates failed" ]
     steps=$(moe-bench report --json now.moes | jq 'select(.type == "row" and .task == null and .setting == "K2") | .steps | floor')
     [[ "${lines[1]}" == *" $steps  fails" ]]
     grep -qF "<failure message=\"steps is $steps\"/>" junit.xml
@@ -48,7 +48,7 @@ setup() { cd "$WORK"; }
     suite '{"setting": "none", "figure": "acceptance_length", "least": 1}, {"setting": "K2", "task": "poems", "figure": "tokens", "least": 1}' > none.json
     run moe-bench gate none.json now.moes --junit junit.xml
     [ "$status" = 125 ]
-    [[ "${lines[-1]}" == "moe-bench: 2 of 2 gates cannot be judged"* ]]
+    [[ "${lines[-1]}" == "moe-bench: 2 of the suite's 2 gates cannot be judged"* ]]
     [ "$(grep -c '<skipped ' junit.xml)" = 2 ]
 }
 

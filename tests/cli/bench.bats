@@ -660,7 +660,7 @@ refused() {
     echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a", "budget": 3, "rank": "bench.moes"}]}' > bad.json
     refused moe-bench run bad.json -o x.moes "bench.moes"
     [ ! -e x.moes ]
-    refused moe-bench report rank.moes "contains a rank stream"
+    refused moe-bench report rank.moes "is a rank stream"
     head -c 5000 bench.moes > cut.moes
     refused moe-bench report cut.moes "cut.moes"
     refused moe-bench report --json --csv bench.moes "exclude each other"

@@ -238,7 +238,7 @@ rank_statically() {
     refuse "--rank path ranks experts by the finished draft, so it cannot limit drafting" -B 4 --rank path --budget-phase decode,draft -d model:file=pocket.moe
     refuse "--budget-phase: no drafter is given whose experts could be limited" -B 4 --budget-phase draft
     refuse "ngram: this drafter has no experts, so a budget cannot limit its drafting" -B 4 --budget-phase draft -d ngram
-    refuse "draft.moe: the budget is for 6 layers of 32 experts" -B 4 --budget-phase draft -d model:file=draft.moe
+    refuse "draft.moe: the budget is for 6 layers with 32 experts" -B 4 --budget-phase draft -d model:file=draft.moe
     refuse "auto: kl" -B auto:kl=0
     refuse "--rank: oracle: as" -B 4 --rank oracle:as=written
     refuse "--rank: oracle" -B 4 --rank oracle:like=printed

@@ -235,7 +235,7 @@ JSON
         [ -s a ]
         cmp a b
     done
-    refuses "have an inner width of 64 already" moe-convert inflate m.moe --expert-ffn 64 -o x.moe
+    refuses "is already 64; give a larger width" moe-convert inflate m.moe --expert-ffn 64 -o x.moe
     refuses "no width is given" moe-convert inflate m.moe -o x.moe
     refuses "not a model file" moe-convert inflate pocket/config.json --expert-ffn 80 -o x.moe
     moe-convert "$MOE_MODELS/pocket/draft" -o d.moe
@@ -271,7 +271,7 @@ assert abs(share * 100 - int(sys.argv[1])) < 0.3, share
 END
     done
     refuses "bytes; give a larger --step" moe-convert inflate d.moe --step 1% --of m.moe -o x.moe
-    refuses "have an inner width of 256 already" moe-convert inflate d.moe --dense-ffn 256 -o x.moe
+    refuses "is already 256; give a larger width" moe-convert inflate d.moe --dense-ffn 256 -o x.moe
     refuses "has experts, and only those can be inflated" moe-convert inflate m.moe --dense-ffn 300 -o x.moe
     refuses "give one of them" moe-convert inflate d.moe --dense-ffn 300 --expert-ffn 300 -o x.moe
     refuses "--step: it is a share of another model's bytes; add --of" moe-convert inflate d.moe --step 3% -o x.moe

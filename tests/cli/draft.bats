@@ -149,7 +149,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     moe-convert head -q "$MOE_MODELS/pocket/heads/eagle3" --target box/m.moe -o box/heads/eagle3.moe
     moe-convert head -q "$MOE_MODELS/pocket/heads/eagle1" --target box/m.moe -o else/eagle1.moe
     moe-convert attach box/m.moe box/heads/eagle3.moe box/a,b.moe else/eagle1.moe 2> said.txt
-    grep -q '^moe-convert: box/m.moe: attached as head:file=box/heads/eagle3.moe$' said.txt
+    grep -q '^moe-convert: box/m.moe: from now on -d auto can draft with head:file=box/heads/eagle3.moe$' said.txt
     jq -e --arg other "$PWD/else/eagle1.moe" '.drafters == 1 and (.files | map(.kind + " " + .file)) ==
         ["head heads/eagle3.moe", "model a,b.moe", "head " + $other]' box/m.moe.drafters
     moe-view --json box/m.moe | jq -s -e --slurpfile at box/m.moe.drafters 'map(select(.type == "model"))[0].source_sha256 == $at[0].source'
@@ -310,7 +310,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     flip small.v3 8 1                                   # 2 becomes 3
     refuse "empty: the corpus is empty" -d suffix:corpus=empty
     refuse "nowhere" -d suffix:corpus=nowhere
-    refuse "large.jsonl: line 1: token 300000 is not in the vocabulary" -d suffix:corpus=large.jsonl
+    refuse "large.jsonl: line 1: token 300000 is outside the vocabulary" -d suffix:corpus=large.jsonl
     refuse "other.jsonl: line 1: expected a list of token ids" -d suffix:corpus=other.jsonl
     refuse "is not valid UTF-8, so this is not text, nor is it an index, a decode stream or token ids" -d suffix:corpus=noise
     refuse "cut.moes" -d suffix:corpus=cut.moes

@@ -147,7 +147,7 @@ refuses() {
     refuses "missing/none" eagle eagle1.moe -o missing/none
     mkdir full
     echo mine > full/config.json
-    refuses "exists already" eagle eagle1.moe -o full
+    refuses "already exists" eagle eagle1.moe -o full
     [ "$(cat full/config.json)" = mine ] && [ "$(ls -A full)" = config.json ]
     refuses "eagle1.moe" eagle eagle1.moe -o eagle1.moe
     [ -z "$(ls -d ./*.tmp.* 2> /dev/null)" ]

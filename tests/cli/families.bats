@@ -319,7 +319,7 @@ END
     same qwen3_5_moe 'del(.text_config.rope_parameters.partial_rotary_factor, .text_config.linear_conv_kernel_dim)'
     run moe-convert "$GOLDEN/qwen3_5_moe/model" -o noted.moe
     [ "$status" -eq 0 ]
-    [[ "$output" == *"1 tensor from model.visual.pos_embed.weight on is left out: only the text model is converted"* ]]
+    [[ "$output" == *"1 tensor (the first: model.visual.pos_embed.weight) is left out: only the text model is converted"* ]]
 }
 
 @test "granitemoehybrid: states, positions, shared experts and factors affect the logits; other spellings mean the same" {

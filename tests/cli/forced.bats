@@ -119,7 +119,7 @@ RUNS
     }
     moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" -l 2 -o small.moe
     moe-decode -q -m pocket.moe -n 4 --stream plain.moes -o plain.txt -p x
-    refuse "routes of 6 layers, 4 of 32 experts" -m small.moe --force-routes rec.moes ids.jsonl
+    refuse "routes of 6 layers with 4 of 32 experts" -m small.moe --force-routes rec.moes ids.jsonl
     refuse "record it with --record drafts" -m random.moe --force-accept plain.moes ids.jsonl
     refuse "contains no answer of at least two tokens to this prompt" -m pocket.moe --force-accept rec.moes -p other
     refuse "--accept: has no effect on forced text" -m pocket.moe --force-accept rec.moes --accept rejection ids.jsonl
@@ -128,7 +128,7 @@ RUNS
     # Drafts that drafters with a model would need, and that are not recorded.
     refuse "contains chains, but model is to draft trees" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe \
         --tree dynamic:total=12,depth=3,topk=3 prompts.jsonl
-    refuse "of which 1 were requested" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl
+    refuse "but only 1 were recorded" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl
     refuse "contains drafts of 1 drafter, but model is drafter number 2" -m pocket.moe --force-accept rec.moes -d ngram \
         -d model:file=draft.moe prompts.jsonl
     refuse "leave search out" -m pocket.moe --force-accept rec.moes -d self:search=1 prompts.jsonl

@@ -110,7 +110,7 @@ made_are_refused() {
     convert eagle1 --name same -o told.moe
     convert eagle1 --name same --kind eagle2 -o named.moe
     cmp told.moe named.moe
-    refuses "a draft head (medusa) needs it" eagle1 --kind medusa
+    refuses "in a draft head (medusa) it is the source of" eagle1 --kind medusa
     refuses "tensor layers.0.mlp_moe.gate.weight is missing; in a draft head (jakiro)" eagle1 --kind jakiro
 }
 
@@ -186,7 +186,7 @@ made_are_refused() {
     refuses_made "supported are mlp and prefix-mlp" hydra 'hydra_head_arch="eagle-attn"'
     refuses_made "from 2 to 64 are supported" jakiro num_local_experts=1
     refuses_made "it must be from 1 to the number of experts" jakiro num_experts_per_tok=3
-    refuses_made "tensor layers.0.mlp_moe.gate.weight has shape [4][192]; config.json or the target requires [6][192]" \
+    refuses_made "tensor layers.0.mlp_moe.gate.weight has shape [4][192], but config.json or the target requires [6][192]" \
         jakiro num_local_experts=3
     refuses_made "only 2 is supported" jakiro_star num_local_experts=4
     refuses_made "supported are contrast, sum and none" jakiro 'second_branch="both"'
@@ -195,7 +195,7 @@ made_are_refused() {
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
     run moe-convert head medusa --target draft.moe -o x.moe
     assert_trouble moe-convert
-    [[ $output == *"tensor 0.0.linear.weight has shape [192][192]; config.json or the target requires [96][96]"* ]]
+    [[ $output == *"tensor 0.0.linear.weight has shape [192][192], but config.json or the target requires [96][96]"* ]]
     refuses "its tensors match no known kind of draft head" "$MOE_MODELS/pocket/model"
     [ ! -e x.moe ]
 }

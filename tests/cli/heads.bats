@@ -150,7 +150,7 @@ refuses() {
     refuses 'nothing.moe' -d head:file=nothing.moe
     refuses 'is a model' -d head:file=model.moe
     refuses 'stop' -d head:file=eagle1.moe,stop=2
-    refuses 'budget for drafting' -d head:file=eagle1.moe -B 4 --budget-phase draft
+    refuses 'so a budget cannot limit its drafting' -d head:file=eagle1.moe -B 4 --budget-phase draft
     run moe-decode -q -m draft.moe -d head:file=eagle1.moe prompts.jsonl
     assert_trouble moe-decode
     [[ $output == *'eagle1.moe: is a head for '*'use a head made for this model'* ]]

@@ -111,7 +111,7 @@ again() {
 -m $CONFIG -d ngram:acept=.5|acept
 -m $CONFIG -d model|model: no draft model is given
 -m $CONFIG -d head|head: expected head:file=FILE with a head file, or head:bytes=SIZE with the bytes that the head reads per token, without the model
--m $CONFIG -d mtp|a config.json does not say whether there are predictors
+-m $CONFIG -d mtp|a config.json does not show whether the model has layers for multi-token prediction
 -m $CONFIG --cache-experts 1%|has room for 1 experts, but one token uses 4 in a layer; give at least
 -m $CONFIG --cache-experts x|'x' is not a size
 -m $CONFIG --hits 2|--hits

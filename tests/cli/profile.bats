@@ -222,7 +222,7 @@ digest() {
     [ "$(ls -A stopped)" = routes.moes ]
     run moe-view --json stopped/routes.moes
     [ "$status" -eq 2 ]
-    [[ ${lines[-1]} == *"its producer, moe-profile, gave up: ended by SIGTERM within text "* ]]
+    [[ ${lines[-1]} == *"because its producer, moe-profile, failed: ended by SIGTERM within text "* ]]
     echo "${lines[-2]}" | jq -e '.type == "abort"'
     echo "${lines[-3]}" | jq -e '.type == "end_sequence"'
     # Its contents are the beginning of the complete profile.

@@ -87,7 +87,7 @@ kill_process_1() {
     for _ in $(seq 500); do [ ! -e dies.moe.checkpoint ] || break; sleep 0.02; done
     kill_process_1 "^moe-draft-train .*dies.moe$"
     # by process 0 if it was waiting for it, in any case by mpirun
-    grep -e "moe-draft-train: process 1 of 3 ($(hostname), pid $victim) has died" -e 'rank 1 .*on node .* exited on signal 9' said
+    grep -e "moe-draft-train: process 1 of 3 ($(hostname), pid $victim) ended unexpectedly" -e 'rank 1 .*on node .* exited on signal 9' said
     [ "$(grep -c '^moe-draft-train: ' said)" -le 1 ]
     [ ! -e dies.moe ]
     mpi 2 $options --steps 100000 --every 0 --resume texts.jsonl -o dies.moe 3>&- 2> said & job=$!
@@ -206,7 +206,7 @@ WRONG
     mpirun -q -n 3 moe-decode --ranks mpi $long -o dies.txt 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -s dies.moes.part ] || break; sleep 0.02; done
     kill_process_1 "^moe-decode .*dies.txt$"
-    grep -e "^moe-decode: process 1 of 3 ($(hostname), pid $victim) has died" -e 'rank 1 .*on node .* exited on signal 9' said
+    grep -e "^moe-decode: process 1 of 3 ($(hostname), pid $victim) ended unexpectedly" -e 'rank 1 .*on node .* exited on signal 9' said
     [ ! -e dies.txt ] && [ ! -e dies.moes ]
 }
 
@@ -238,7 +238,7 @@ LAUNCHER
     chmod +x early/mpirun
     run timeout 60 early/mpirun
     [ "$status" -eq 137 ] || { echo "exit status $status: $output"; return 1; }
-    diff early/said - <<< "moe-decode: process 1 of 2 ($(hostname), pid $(cat early/victim)) has died"
+    diff early/said - <<< "moe-decode: process 1 of 2 ($(hostname), pid $(cat early/victim)) ended unexpectedly"
 }
 
 @test "several processes without an MPI plug-in are refused" {

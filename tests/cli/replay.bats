@@ -374,7 +374,7 @@ RUNS
     [[ $output == *"the policy drafts a tree, but the stream records chains only"* ]]
     run moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --policy tr --iterations
     assert_trouble moe-bench
-    [[ $output == *"which 2 were requested"* ]]
+    [[ $output == *"only 2 were recorded"* ]]
 }
 
 @test "a tree larger than the recorded one is refused" {

@@ -165,7 +165,7 @@ wait_for() {
         [ "$(tail -n 1 run/old.json | jq -r .finish_reason)" = abort ]
         run moe-view --json run/old.moes
         [ "$status" -eq 2 ]
-        [[ ${lines[-1]} == "moe-view: run/old.moes: its producer, moe-decode, gave up: ended by SIG$signal"* ]]
+        [[ ${lines[-1]} == "moe-view: run/old.moes: is incomplete, because its producer, moe-decode, failed: ended by SIG$signal"* ]]
         echo "${lines[-2]}" | jq -e '.type == "abort" and (.message | test("^ended by SIG"))'
         [ "$(moe-view --json --type abort run/old.moes 2> /dev/null | wc -l)" = 1 ]
         run moe-bench report run/old.moes
@@ -227,7 +227,7 @@ wait_for() {
     wait $pid || [ $? = 143 ]
     exec 7>&-
     run moe-view run/x.moes
-    [[ $output == *"gave up: ended by SIGTERM after 1 texts"* ]]
+    [[ $output == *"failed: ended by SIGTERM after 1 texts"* ]]
 }
 
 @test "a mismatch with the stream is refused before anything is decoded" {
@@ -251,7 +251,7 @@ wait_for() {
 --resume run/old -n 5 p.jsonl|run/old: the run was started with another max-tokens, none, not 5
 --resume run/old --stop x p.jsonl|run/old: the run was started with another stop, [], not ["x"]
 --resume run/old -B 4 p.jsonl|run/old: the run was started with
---resume run/old --accept rejection p.jsonl|run/old: was made with
+--resume run/old --accept rejection p.jsonl|run/old: the run was started with
 --resume run/old --record route --stream run/new p.jsonl|run/old: the run was started with another record
 --resume run/old --forecasts --stream run/new p.jsonl|run/old: the run was started with another forecasts, false, not true
 --resume run/old other.jsonl|matches none of the remaining prompts
@@ -287,7 +287,7 @@ WRONG
     local half third
     half=$(texts run/x.moes) third=$(texts run/x.moes.part)
     [ "$third" -lt "$half" ]
-    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q "run/x.moes: $half .* reused"
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q "run/x.moes: reuses the $half texts"
     cp full.moes run/x.moes
     moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: $third .* reused"
     cmp run/text full

@@ -214,7 +214,7 @@ END
     train --from judged.moe --rate 0 --steps 1 --batch "$count" --validation 0.2 texts.jsonl -o same.moe --stream same.moes
     jq -en "$(moe-view --json --type eval same.moes | jq .loss) as \$a | $(loss step.moes 0) as \$b | (\$a - \$b) | fabs < 1e-5 * \$b"
     # requests without effect are refused
-    refuses "--validation 1e-09: selects none of 24 texts" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
+    refuses "--validation 1e-09: selects none of the 24 texts" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
     refuses "--validation selects all texts with answers, so" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
     refuses "--best: there are no validation texts" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
     refuses "--validation: applies to files of texts, and split.moes is a feature stream" -m pocket.moe --arch eagle1 --validation 0.2 split.moes

@@ -70,8 +70,8 @@ PY
     refused "--layer 9: no such layer in $streams/rank.moes; its model has 2 layers with a router" moe-view -l 9 "$streams/rank.moes"
     fine moe-view --json -t end "$streams/route.moes"
     [ "${#lines[@]}" -eq 1 ]
-    refused "the model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"
-    refused "--type foo: route streams have the types begin, route, end_sequence" moe-view -t foo "$streams/route.moes"
+    refused "its model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"
+    refused "--type foo: no such record type; route streams have the types begin, route, end_sequence" moe-view -t foo "$streams/route.moes"
 }
 
 @test "CSV is a table of one type" {
@@ -177,7 +177,7 @@ PY
     [ "$(wc -l < stdout)" -eq 1 ]
     grep -q "rank.moes: whole" stdout
     [ "$(wc -l < stderr)" -eq 3 ]
-    grep -q "^moe-view: cut.moes: truncated" stderr
+    grep -q "^moe-view: cut.moes: is truncated" stderr
     grep -q "^moe-view: none.moes: No such file" stderr
     [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are incomplete" ]
     refused "is a second file, and only --verify reads several" moe-view "$streams/rank.moes" cut.moes

@@ -39,15 +39,15 @@ static void says_what_is_wrong(void **state)
 {
     (void)state;
     static const struct { const char *text, *why; } bad[] = {
-        {"[]", "expected a JSON object"},
+        {"[]", "expected the JSON object"},
         {"{}", "is missing, so this file is not a hot set"},
         {"{\"hot_set\":2}", "later moekit"},
         {"{\"hot_set\":1,\"mode\":1}", "mode"},
         {"{\"hot_set\":1,\"experts\":[]}", "\"model\": expected a JSON object"},
         {"{\"hot_set\":1,\"model\":{\"name\":\"x\",\"source\":\"ab\",\"layers\":2,\"experts\":8,\"top_k\":2}}",
-         "for x with 2 layers of 8 experts, top 2, not for pocket with 2 of 4, top 2"},
+         "for x (2 layers, 8 experts, top 2), not for pocket (2 layers, 4 experts, top 2)"},
         {"{\"hot_set\":1,\"model\":{\"name\":\"x\",\"source\":\"cd\",\"layers\":2,\"experts\":4,\"top_k\":2}}",
-         "other weights, x"},
+         "for x, whose weights differ"},
         {"{\"hot_set\":1," MODEL "}", "\"experts\": expected a list"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[1]}", "entry 1: expected [layer, expert, weight]"},
         {"{\"hot_set\":1," MODEL ",\"experts\":[[0,1,2],[2,1,1]]}", "entry 2: expert 1 of layer 2 does not exist"},

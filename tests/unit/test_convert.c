@@ -267,11 +267,11 @@ static void write_changed(const char *path, enum change change, const char *whic
 
 static const struct { enum change change; const char *which, *says; } MISFITS[] = {
     {DROP, "model.layers.1.self_attn.k_proj.weight",
-     "tensor model.layers.1.self_attn.k_proj.weight is missing; a model of family olmoe needs it"},
+     "tensor model.layers.1.self_attn.k_proj.weight is missing; in a model of family olmoe it is the source of"},
     {DROP, "model.layers.1.mlp.experts.2.up_proj.weight", "mlp.experts.2.up_proj.weight is missing"},
     {WIDEN, "model.layers.0.self_attn.o_proj.weight", "model.safetensors: tensor model.layers.0.self_attn.o_proj.weight "
-     "has shape [12][48]; config.json requires [24][24]"},
-    {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight is I32; supported are F32, F16 and BF16"},
+     "has shape [12][48], but config.json requires [24][24]"},
+    {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight has dtype I32; supported are F32, F16 and BF16"},
     {ADD, "model.layers.0.mlp.shared_expert_gate.weight",
      "shared_expert_gate.weight is not part of a model with 2 layers of family olmoe"},
     {ADD, "model.layers.2.input_layernorm.weight", "model.layers.2.input_layernorm.weight is not part of"},

@@ -355,7 +355,7 @@ static void what_cannot_be_judged_is_said(void **state)
     (void)state;
     const struct evaluation_text text = {wrong, mask, 3, NULL};
     assert_int_equal(evaluation_text(evaluation, &text, &counts, &err), -1);
-    assert_non_null(strstr(err.text, "token 2048 is not in the vocabulary"));
+    assert_non_null(strstr(err.text, "token 2048 is outside the vocabulary"));
     assert_int_equal(counts.texts, 5);
     err_clear(&err);
     assert_int_equal(evaluation_open(&none, &setup, &err), -1);

@@ -415,9 +415,9 @@ static void texts_that_are_not_whole_are_refused(void **state)
     (void)state;
     static const struct { int at[3], n[3], count; const char *words; } wrong[] = {
         {{0, 4}, {4, 4}, 2, "text 0 (t0): the text ends after 8 of 9 tokens"},
-        {{0, 5}, {4, 4}, 2, "text 0 (t0): 4 tokens from position 5 follow 4 of 9"},
-        {{0, 0}, {4, 4}, 2, "text 0 (t0): 4 tokens from position 0 follow 4 of 9"},
-        {{0, 4, 8}, {4, 4, 2}, 3, "text 0 (t0): 2 tokens from position 8 follow 8 of 9"},
+        {{0, 5}, {4, 4}, 2, "text 0 (t0): a record has 4 tokens from position 5 on, but 4 of 9"},
+        {{0, 0}, {4, 4}, 2, "text 0 (t0): a record has 4 tokens from position 0 on, but 4 of 9"},
+        {{0, 4, 8}, {4, 4, 2}, 3, "text 0 (t0): a record has 2 tokens from position 8 on, but 8 of 9"},
     };
     char *folder = unit_folder();
     const char *path = unit_path(folder, "f.moes");

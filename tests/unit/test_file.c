@@ -61,7 +61,7 @@ static void reading_appends_up_to_the_limit(void **state)
     assert_string_equal(text.data, "012345");
     assert_int_equal(file_read(&text, path, 4, &f->err), -1);
     assert_int_equal(f->err.code, ERR_INPUT);
-    assert_non_null(strstr(f->err.text, "larger than the 4 bytes"));
+    assert_non_null(strstr(f->err.text, "is larger than 4 bytes"));
     assert_string_equal(text.data, "012345");
     err_clear(&f->err);
     assert_int_equal(file_read(&text, "/dev/zero", 1 << 20, &f->err), -1);       /* endless */

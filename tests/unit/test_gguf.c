@@ -583,7 +583,7 @@ static void test_damaged(void **state)
     expect_bad(&file, "tensor first: has the unknown type 99; supported are F32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 97;           /* the offset: 96 */
-    expect_bad(&file, "lies at 97, which is not a multiple of 32");
+    expect_bad(&file, "has offset 97, which is not a multiple of the alignment 32");
     file = small_file(3);
     file.data[find_bytes(&file, "second") + 24] = 64;
     expect_bad(&file, "its data begin at offset 64, but the previous tensor ends at 68");
@@ -610,7 +610,7 @@ static void test_twice(void **state)
     gguf_put_tensor(&g, "t", 0, 1, &size, &value, 4);
     gguf_put_tensor(&g, "t", 0, 1, &size, &value, 4);
     file = gguf_join(&g, 3);
-    expect_bad(&file, "tensor t is in v.gguf and in v.gguf");
+    expect_bad(&file, "tensor t is both in v.gguf and in v.gguf");
     gguf_put_int(&g, "general.alignment", 48);
     file = gguf_join(&g, 3);
     expect_bad(&file, "general.alignment is 48; it must be a power of two");

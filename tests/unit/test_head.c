@@ -178,7 +178,7 @@ static void a_head_belongs_to_its_target(void **state)
     refuse_target(head, other, true, "whose tokenizer differs from that of tiny");
     other = *own;
     other.layers++;
-    refuse_target(head, other, true, "2 layers, hidden 24, vocabulary 37), but tiny has 3 layers");
+    refuse_target(head, other, true, "2 layers, hidden width 24, vocabulary 37), but tiny has 3 layers");
     other = *own;
     other.vocab++;
     refuse_target(head, other, true, "vocabulary 38");
@@ -226,7 +226,7 @@ static void contradictions_are_named(void **state)
     model_close(&model);
     refuse_facts(&facts, &layout, end, NULL);
 #define CHANGE(change, says) kept = facts, change, refuse_facts(&facts, &layout, end, says), facts = kept
-    CHANGE(facts.head.state[2] = 3, "layer whose state is read is 3, expected 0 to 2");
+    CHANGE(facts.head.state[2] = 3, "layer whose state is read is 3; expected 0 to 2");
     CHANGE(facts.head.state[0] = -1, "layer whose state is read is -1");
     CHANGE(facts.head.states = 0, "number of states is 0");
     CHANGE(facts.head.target.vocab = 36, "maps draft id 8 to target id 36, but the target's last id is 35");

@@ -743,7 +743,7 @@ static bool ranks(const char *name, bool swapped)
                                      .best = does ? HEAD_BEST_MAX + 1 : 1};
     must(head_begin(work.head, 8, &err), &err);
     assert_int_equal(head_run(work.head, &batch, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "likeliest"));
+    assert_non_null(strstr(err.text, "most likely"));
     refuse_rows(&work);
     sequence_close(&work.sequence);
     head_close(&work.head);

@@ -589,7 +589,7 @@ static void what_makes_no_sense_is_refused(void **state)
     run_rows(&work, text, 0, 1);
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .node = &later, .token = token}, "node 1 has not been computed "
            "yet");
-    refuse(&work, (struct head_guesses){.heads = 2, .rows = 1, .node = &row, .token = token}, "1 of 2 heads at once");
+    refuse(&work, (struct head_guesses){.heads = 2, .rows = 1, .node = &row, .token = token}, "1 of the 2 heads at once");
     refuse(&work, (struct head_guesses){.first = 2, .heads = 1, .rows = 1, .node = &row, .token = token}, "heads 2 to 2");
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 33, .node = &row, .token = token}, "the limit is 32 rows");
     refuse(&work, (struct head_guesses){.first = 1, .heads = 1, .rows = 1, .node = &row, .token = token}, "token 2048");

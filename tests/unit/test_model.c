@@ -252,7 +252,7 @@ static void what_is_no_model_is_refused(void **state)
     struct model *model = NULL;
     write_string(unit_path(folder, "no.moe"), "{\"model_type\":\"llama\"}");
     assert_int_equal(model_open(&model, unit_path(folder, "no.moe"), &err), -1);
-    assert_non_null(strstr(err.text, "no.moe: not a model file"));
+    assert_non_null(strstr(err.text, "no.moe: is not a model file"));
     err_clear(&err);
     assert_int_equal(model_open(&model, folder, &err), -1);
     err_clear(&err);
@@ -337,7 +337,7 @@ static void contradictions_are_named(void **state)
     CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_F32), "format f32+f32 is not supported");
     CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_Q8), "each of its matrices must have");
     facts.inflated_from = 20;
-    refuse_index(&facts, &layout, end, "inflated_from 20");
+    refuse_index(&facts, &layout, end, "inflated_from is 20");
     facts.inflated_from = 0;
     facts.shape.router.top_k = 4;
     refuse_index(&facts, &layout, end, "hparams: experts a token is 4");
@@ -640,7 +640,7 @@ static void inflating_needs_a_larger_width(void **state)
     struct layout layout = {0};
     struct model *model = open_model(unit_path(folder, "a.moe"));
     assert_int_equal(inflate_plan(&layout, model, TINY_INNER, &err), -1);
-    assert_non_null(strstr(err.text, "have an inner width of 19 already"));
+    assert_non_null(strstr(err.text, "is already 19"));
     err_clear(&err);
     assert_int_equal(inflate_plan(&layout, model, WIDTH_MAX + 1, &err), -1);
     model_close(&model);

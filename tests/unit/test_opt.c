@@ -274,7 +274,7 @@ static void help_has_groups(void **state)
                                    "  -m, --model FILE          model\n"
                                    "\nWords:\n  -o, --output FILE         write\n"
                                    "\nOther options:\n      --seed N              use N as the seed of the random numbers\n"
-                                   "  -h, --help                print this\n"
+                                   "  -h, --help                print this help\n"
                                    "      --version             print the version\n");
     text_clear(&text);
     assert_int_equal(help_spec(&text, &command, &err), 0);
@@ -384,15 +384,15 @@ static void wrong_settings_are_named(void **state)
     static const struct { const char *text, *error; } cases[] = {
         {"", "'' does not begin with a kind; write KIND or KIND:key=value,..."},
         {":n=4", "':n=4' does not begin with a kind; write KIND or KIND:key=value,..."},
-        {"ngram:", "ngram: '' is not of the form key=value"},
+        {"ngram:", "ngram: '' is not of the form key=value; write KIND:key=value,..."},
         {"ngram:n", "ngram: 'n' is not of the form key=value; write KIND:key=value,..."},
-        {"ngram:=4", "ngram: '' is not of the form key=value"},
-        {"ngram:n=4,", "ngram: '' is not of the form key=value"},
+        {"ngram:=4", "ngram: '' is not of the form key=value; write KIND:key=value,..."},
+        {"ngram:n=4,", "ngram: '' is not of the form key=value; write KIND:key=value,..."},
         {"ngram:n=4,n=5", "ngram: n is given twice"},
         {"ngram:n=4x", "ngram: n: '4x' is not a whole number"},
         {"ngram:n=65", "ngram: n: 65 is not between 1 and 64"},
         {"ngram:lenght=4", "ngram: unknown setting lenght; did you mean length?"},
-        {"ngram:zoo=4", "ngram: unknown setting zoo; it knows n, length"},
+        {"ngram:zoo=4", "ngram: unknown setting zoo; its settings are n, length"},
         {"ngram:longest=65", "ngram: length: 65 is not between 1 and 64"},
         {"ngram:length=3,longest=3", "ngram: length is given twice, because length|longest are two names of one setting; give "
          "one"},

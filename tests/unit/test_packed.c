@@ -292,8 +292,8 @@ static void parts_that_do_not_fit_are_named(void **state)
         {"a.scales", "F16", "[5,24]", 240, "each group_size inputs"},
         {"a.qzeros", "I32", "[3,4]", 48, "expected a zero for each scale"},
         {"a.g_idx", "I32", "[95]", 380, "the group of each input"},
-        {"a.scales", NULL, NULL, 0, "a.qweight has no a.scales beside it"},
-        {"a.qzeros", NULL, NULL, 0, "has no a.qzeros beside it"},
+        {"a.scales", NULL, NULL, 0, "because tensor a.scales is missing"},
+        {"a.qzeros", NULL, NULL, 0, "because tensor a.qzeros is missing"},
     };
     static const struct { const char *name, *dtype, *shape; size_t bytes; } whole[] = {
         {"a.qweight", "I32", "[12,24]", 12 * 24 * 4}, {"a.scales", "F16", "[3,24]", 144}, {"a.qzeros", "I32", "[3,3]", 36},

@@ -240,7 +240,7 @@ static void check_ranking(struct predictor *p, int32_t parent)
     }
     batch.best = HEAD_BEST_MAX + 1;
     assert_int_equal(head_run(p->head, &batch, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "the likeliest 65 tokens"));
+    assert_non_null(strstr(err.text, "the 65 most likely tokens"));
     err_clear(&err);
 }
 

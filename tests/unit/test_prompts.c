@@ -422,13 +422,13 @@ static void chats_are_read_as_people_have_them(void **state)
            "2:<|system|>\ns<|user|>\na<|assistant|>\n|");
     expect_error(f, "{\"prompt\":\"a\"}", "e.jsonl:1", "--system: this prompt is raw text, not a chat");
     f->options.system = NULL;
-    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}", "e.jsonl:1", "\"messages\": message 0: has no \"content\"");
+    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}", "e.jsonl:1", "\"messages\": message 0: \"content\" is missing");
     expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}", "e.jsonl:1", "must be a text, or a list of parts");
     expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":\"x\"}]}]}",
                  "e.jsonl:1", "part 0 (image_url) is not text");
     expect_error(f, "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}]}", "e.jsonl:1", "there is no question, because "
                  "all");
-    expect_error(f, "{\"conversations\":[{\"from\":\"human\"}]}", "e.jsonl:1", "message 0: has no \"value\"");
+    expect_error(f, "{\"conversations\":[{\"from\":\"human\"}]}", "e.jsonl:1", "message 0: \"value\" is missing");
     assert_null(notes.data);
     const char *path = file(f, "n.jsonl", "{\"prompt\":\"a\",\"max_token\":3,\"source\":1}\n"
                                  "{\"prompt\":\"b\",\"source\":2}\n"
@@ -616,7 +616,7 @@ static void faults_are_named_with_file_and_line(void **state)
     expect_error(f, "{\"tokens\":[1.5]}\n", "e.jsonl:1", "item 0");
     expect_error(f, "{\"messages\":[]}\n", "e.jsonl:1", "at least one message");
     expect_error(f, "{\"messages\":[{\"content\":\"a\"}]}\n", "e.jsonl:1", "message 0");
-    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}\n", "e.jsonl:1", "has no \"content\"");
+    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}\n", "e.jsonl:1", "\"content\" is missing");
     expect_error(f, "{\"turns\":[\"a\",1]}\n", "e.jsonl:1", "turn 1");
     expect_error(f, "{\"prompt\":\"a\",\"max_tokens\":0}\n", "e.jsonl:1", "max_tokens");
     expect_error(f, "{\"prompt\":\"a\",\"id\":[]}\n", "e.jsonl:1", "\"id\"");

@@ -216,7 +216,7 @@ static void who_dies_is_named(void **state)
         const int teller = who == 0;
         assert_int_equal(f->err[teller].code, ERR_IO);
         assert_memory_equal(f->err[teller].text, words, strlen(words));
-        assert_non_null(strstr(f->err[teller].text, ") has died"));
+        assert_non_null(strstr(f->err[teller].text, ") ended unexpectedly"));
         for (int i = teller + 1; i < 3; i++)
             if (i != who)
                 assert_int_equal(f->err[i].code, ERR_REPORTED);

@@ -159,7 +159,7 @@ static void trees_are_read_and_checked(void **state)
     assert_true(all->parent[3] == 2 && all->asked[0] == 2 && all->path[1] == 3 && all->position[0].expert_bytes == 0);
     recording_free(&all);
     assert_int_equal(recording_read_chains(&all, path, true, &err), -1);
-    assert_non_null(strstr(err.text, "records trees"));
+    assert_non_null(strstr(err.text, "contains trees"));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         err = (struct err){0};
         assert_int_equal(write_tree(path, &wrong[i].tree, &err), -1);

@@ -512,7 +512,7 @@ static void damaged_streams_are_refused(void **state)
     unit_write(unit_path(folder, "r.moes"), route.data, route.length);
     assert_int_equal(reader_open(&in, unit_path(folder, "r.moes"), STREAM_ANY, NULL, &err), 0);
     assert_int_equal(measurements_read(&all, in, &err), -1);
-    assert_non_null(strstr(err.text, "contains a route stream"));
+    assert_non_null(strstr(err.text, "is a route stream"));
     reader_close(&in);
     measurements_free(&all);
     text_free(&route);

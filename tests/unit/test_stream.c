@@ -562,7 +562,7 @@ static void records_arrive_as_they_are_written(void **state)
     assert_int_equal(records, 2);
     assert_int_equal(piped(produce_and_abort, &err, &records), -1);
     assert_int_equal(records, 2);
-    assert_non_null(strstr(err.text, "its producer, moe-test, gave up: the disk is \xef\xbf\xbd full"));
+    assert_non_null(strstr(err.text, "its producer, moe-test, failed: the disk is \xef\xbf\xbd full"));
     err_clear(&err);
     assert_int_equal(piped(produce_and_die, &err, &records), -1);
     assert_int_equal(records, 1);
