@@ -79,7 +79,7 @@ static void wrong_words_are_refused(void **state)
         {"tiers:lengths=3/1", NONE, "lengths"}, {"tiers:lengths=", NONE, "lengths"}, {"tiers:lengths=1/", NONE, "lengths"},
         {"tiers:lengths=1/99", NONE, "lengths"}, {"tiers:lengths=1/7", 4, "lengths"}, {"table", NONE, "no rows"},
         {"table:rows=0:4/0:5", NONE, "rows"}, {"table:rows=5", NONE, "rows"}, {"table:rows=0:99", NONE, "rows"},
-        {"table:rows=0:4/", NONE, "rows"}, {"off:window=0", NONE, "window"}, {"off:K=2", 3, "give one of them"},
+        {"table:rows=0:4/", NONE, "rows"}, {"off:window=0", NONE, "window"}, {"off:K=2", 3, "give one of the two"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
