@@ -26,7 +26,7 @@ int shard_check(const char *path, const char *name, const char *by, struct err *
 {
     if (!access(path, F_OK) || errno != ENOENT)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is missing, though %s names it; download it, too", name, by);
+    return err_set(err, ERR_INPUT, "%s is missing, although %s names it; download it, too", name, by);
 }
 
 void shard_offer(struct shard_search *search, const char *name)

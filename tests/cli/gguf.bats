@@ -176,7 +176,7 @@ PY
     rm cut/m-00002-of-00002.gguf
     run moe-convert cut -o cut.moe
     assert_trouble moe-convert
-    [[ $output == *": m-00002-of-00002.gguf is missing, though m-00001-of-00002.gguf names it; download it, too" ]]
+    [[ $output == *": m-00002-of-00002.gguf is missing, although m-00001-of-00002.gguf names it; download it, too" ]]
 }
 
 @test "block types are kept or converted" {
