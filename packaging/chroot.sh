@@ -1,11 +1,11 @@
-# What packaging/chroot and packaging/cross share; they source it after common.sh.
+# Functions shared by packaging/chroot and packaging/cross, which source this file after common.sh.
 
 need debootstrap "${0#./} needs debootstrap"
 [ "$(id -u)" = 0 ] || fail "${0#./}: run as root, which chroot needs"
 mirror=${MIRROR:-http://deb.debian.org/debian}
 export DEBIAN_FRONTEND=noninteractive
 
-# inside ROOT COMMAND...: with /proc, in a name space of mounts that ends with the command
+# inside ROOT COMMAND...: runs the command in the chroot ROOT with /proc mounted, in a mount namespace of its own
 inside() { unshare -m sh -c 'mount -t proc proc "$1/proc" && exec chroot "$@"' sh "$@"; }
 # quiet LOG COMMAND...: its output is printed only if it fails
 quiet() { log=$1; shift; "$@" > "$log" 2>&1 || { tail -n 40 "$log" >&2; fail "failed: $log"; }; }

@@ -327,7 +327,7 @@ int checkpoint_sort(struct checkpoint *cp, struct err *err)
         qsort(cp->tensors, cp->tensor_count, sizeof *cp->tensors, by_name);
     for (size_t i = 1; i < cp->tensor_count; i++)
         if (strcmp(cp->tensors[i - 1].name, cp->tensors[i].name) == 0)
-            return err_set(err, ERR_INPUT, "tensor %.200s is both in %s and in %s; remove one of the two files",
+            return err_set(err, ERR_INPUT, "tensor %.200s is in %s and in %s; keep one of the two",
                            cp->tensors[i].name,
                            cp->files[cp->tensors[i - 1].file].name, cp->files[cp->tensors[i].file].name);
     return 0;

@@ -139,7 +139,7 @@ JSON
 }
 
 @test "bad input is reported in one line" {
-    refuses "name the model" eagle1.moe texts.jsonl
+    refuses "no model is given" eagle1.moe texts.jsonl
     refuses "missing.moe" -m pocket.moe missing.moe texts.jsonl
     refuses "is a model, not a draft head" -m pocket.moe pocket.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe eagle1.moe missing.jsonl

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Draft heads from the command line: the text equals that without them, the stream has what they read and draft, and heads of
-# other models are refused in one line.
+# Draft heads from the command line: they do not change the text, the stream records the states that they read and the tokens that they
+# draft, and heads of other models are refused in one line.
 
 load common
 

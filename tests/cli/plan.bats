@@ -51,7 +51,8 @@ again() {
     moe-bench plan -m "${CONFIG%/*}" --machine here.json --json | jq -c 'del(.model)' | cmp - config
     moe-convert synthetic -q --like "$CONFIG" -o made.moe
     moe-bench plan -m made.moe --machine here.json --json | jq -c 'del(.model)' | cmp - config
-    # A head file takes its bytes; drafting with it reads its own step and, for eagle1, the target's output head.
+    # The planned memory of a head is the size of its tensors. Drafting a token reads the head's layer and, for eagle1, also the
+    # target's output head.
     moe-convert synthetic -q --head eagle1 --target made.moe --dtype bf16 -o head.moe
     bytes=$(moe-view --json head.moe | jq -s '[.[] | select(.type == "tensor").bytes] | add')
     moe-bench plan -m made.moe --machine here.json --json -K 1 -d head:bytes=1 -d head:file=head.moe > headed.jsonl

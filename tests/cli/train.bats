@@ -358,7 +358,7 @@ sys.exit(code)' "$@"
 }
 
 @test "bad input is reported in one line" {
-    refuses "name the model" --arch eagle1 texts.jsonl
+    refuses "no model is given" --arch eagle1 texts.jsonl
     refuses "no head is given" -m pocket.moe texts.jsonl
     refuses "--arch and --from exclude each other" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe --arch eagle1 missing.jsonl

@@ -1,6 +1,6 @@
-/* The device compared with the emulator, bit for bit: products on tensor cores, whose sums tests/emu/mma.cc models, in every
- * format and for every kernel of another number of rows, and attention. The emulator's tensor core is Hopper's, which equals
- * Blackwell's. */
+/* Compares a GPU with the emulator bit by bit: attention, and products on tensor cores in every weight format and with every
+ * kernel, of which the number of rows chooses one. tests/emu/mma.cc models the sums of a Hopper tensor core, which are the same on
+ * Blackwell. */
 #include "tests/emu/kernels.h"
 #include "tests/kernel/support.h"
 

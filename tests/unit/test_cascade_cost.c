@@ -34,7 +34,7 @@ struct reference {
     double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as estimated */
     int asked;
     enum { NO_PROBE, NONE_ON_TRIAL, DRAFT_ON_TRIAL } probe;
-    double trials, loss;                        /* what probes may lose; what a draft would lose where none pays */
+    double trials, loss;                        /* seconds that probes may lose; expected loss of a draft when none pays */
     bool drafted;                               /* the iteration before verified a draft */
 };
 

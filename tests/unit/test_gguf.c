@@ -610,7 +610,7 @@ static void test_twice(void **state)
     gguf_put_tensor(&g, "t", 0, 1, &size, &value, 4);
     gguf_put_tensor(&g, "t", 0, 1, &size, &value, 4);
     file = gguf_join(&g, 3);
-    expect_bad(&file, "tensor t is both in v.gguf and in v.gguf");
+    expect_bad(&file, "tensor t is in v.gguf and in v.gguf");
     gguf_put_int(&g, "general.alignment", 48);
     file = gguf_join(&g, 3);
     expect_bad(&file, "general.alignment is 48; it must be a power of two");

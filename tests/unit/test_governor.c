@@ -142,7 +142,8 @@ static void checked_runs_hold_the_bound_at_any_time(void **state)
         }
 }
 
-/* By hand: 0.1 per token allows 20 nats, the cost of 20 waiting tokens (1), and no less. */
+/* Calculated by hand for a bound of 0.1 nats per token: tokens are checked before they are emitted until the account covers a
+ * reserve of 20 nats and the expected divergence of 20 waiting tokens, 1 nat. That takes 210 tokens. */
 static void a_reserve_ends_checking(void **state)
 {
     (void)state;
@@ -168,7 +169,8 @@ static void a_reserve_ends_checking(void **state)
     assert_false(governor_checks(&governor, 1));
 }
 
-/* By hand: 0.7 x 0.1 per token; 32 tokens fill the account; 6 x 32 / 64 experts are excluded at first. */
+/* Calculated by hand: each token adds 0.7 x 0.1 nats to the account; 32 tokens fill the account; at first at most 6 x 32 / 64 experts
+ * are left out. */
 static void the_account_says_what_is_left_out(void **state)
 {
     (void)state;

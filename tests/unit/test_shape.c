@@ -529,16 +529,16 @@ static void bad_trees_and_settings_are_refused(void **state)
     static const struct { const char *json, *part; } files[] = {
         {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"},
         {"[0]", "path 1: expected a list of"},
-        {"[[0],[]]", "path 2: expected a list of"}, {"[[0],[-1]]", "path 2: a rank"},
+        {"[[0],[]]", "path 2: expected a list of"}, {"[[0],[-1]]", "path 2: each rank"},
         {"[[0],[64]]", "path 2: each rank must be a whole number from 0 to 63"},
-        {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
+        {"[[0],[0.5]]", "path 2: each rank"}, {"[[0],[\"0\"]]", "path 2: each rank"}, {"[[0],[1],[0]]", "twice"},
         {"[[0],[1,0]]", "path 2: the path of its parent node is missing"}, {"[[2],[0],[2]]", "twice"},
         {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path of its parent node is missing"},
     };
     static const struct { const char *text, *part; } texts[] = {
         {"static", "static:file=FILE"}, {"static:width=2", "width=N,depth=N"}, {"static:depth=2", "width=N,depth=N"},
         {"static:width=2,depth=2,file=x", "width=N,depth=N"}, {"static:width=65,depth=2", "width"},
-        {"static:width=10,depth=52", "520; the maximum is 511"},
+        {"static:width=10,depth=52", "520 nodes, more than the maximum of 511"},
         {"static:file=/nonexistent/tree", "/nonexistent/tree"}, {"dynamic:total=1", "total"},
         {"dynamic:total=513", "total"}, {"dynamic:depth=0", "depth"}, {"dynamic:depth=65", "depth"}, {"dynamic:topk=0", "topk"},
         {"dynamic:topk=65", "topk"}, {"dynamic:width=3", "width"}, {"chain:K=2", "K"}, {"chian", "did you mean chain"},

@@ -127,7 +127,7 @@ static void for_which_models(void **state)
     words.tokenizer.bytes[0] ^= 1;
     strcpy(other.name, "another");
     assert_int_equal(skip_file_read(&read, NULL, path, &deep, &err), -1);
-    assert_non_null(strstr(err.text, "b.json: \"model\": it is for tiny with 7 layers, not for tiny with 8"));
+    assert_non_null(strstr(err.text, "b.json: \"model\": the skip file is for tiny with 7 layers, not for tiny with 8"));
     err_clear(&err);
     assert_int_equal(skip_file_read(&read, NULL, path, &other, &err), -1);
     assert_non_null(strstr(err.text, "is for tiny, whose weights differ from those of another"));
@@ -154,7 +154,7 @@ static void what_is_refused(void **state)
     static const struct { const char *text, *message; } bad[] = {
         {"", "c.json:1: not JSON"},
         {"{\"skip\":1,", "expected a skip file"},
-        {"[1]", "expected a JSON object"},
+        {"[1]", "expected the JSON object"},
         {"{\"attention\":[1]}", "\"skip\": it is missing"},
         {"{\"skip\":2}", "this version needs a later moekit"},
         {"{\"skip\":1,\"atention\":[1]}", "unknown key \"atention\"; did you mean \"attention\"?"},

@@ -115,7 +115,7 @@ static void what_is_wrong_is_said(void **state)
         {ONE("\"order\": \"random\""), "setting 'a': \"order\": must be"},
         {ONE("\"order\": \"shuffled:x\""), "setting 'a': \"order\": must be"},
         {ONE("\"threads\": 0"), "setting 'a': \"threads\": expected a whole number"},
-        {ONE("\"device\": 3"), "setting 'a': \"device\": must be one of its keywords"},
+        {ONE("\"device\": 3"), "setting 'a': \"device\": must be a word"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct err err = {0};

@@ -382,7 +382,7 @@ def publish_states(folder):
 
 
 def nest(folder):
-    """The text model in `folder` as a part of a model with a vision tower."""
+    """Turns the text model in `folder` into the text part of a model with a vision tower."""
     path = os.path.join(folder, "model.safetensors")
     tensors = {name.replace("model.", "model.language_model.", 1): values
                for name, values in safetensors.torch.load_file(path).items()}
