@@ -1,6 +1,6 @@
 /* Compares a GPU with the emulator bit by bit: attention, and products on tensor cores in every weight format and with every
- * kernel, of which the number of rows chooses one. tests/emu/mma.cc models the sums of a Hopper tensor core, which are the same on
- * Blackwell. */
+ * kernel; the number of rows selects the kernel. tests/emu/mma.cc models the sums of a Hopper tensor core, which Blackwell
+ * shares. */
 #include "tests/emu/kernels.h"
 #include "tests/kernel/support.h"
 

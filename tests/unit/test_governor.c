@@ -169,8 +169,8 @@ static void a_reserve_ends_checking(void **state)
     assert_false(governor_checks(&governor, 1));
 }
 
-/* Calculated by hand: each token adds 0.7 x 0.1 nats to the account; 32 tokens fill the account; at first at most 6 x 32 / 64 experts
- * are left out. */
+/* Calculated by hand: each token adds 0.7 x 0.1 nats to the account; 32 tokens fill the account; at first at most 6 x 32 / 64
+ * experts are left out. */
 static void the_account_says_what_is_left_out(void **state)
 {
     (void)state;
