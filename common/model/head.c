@@ -56,7 +56,7 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t lar
 {
     if (value >= min && value <= largest)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld; expected %lld to %lld", name, (long long)value, (long long)min,
+    return err_set(err, ERR_INPUT, "%s is %lld, expected %lld to %lld", name, (long long)value, (long long)min,
                    (long long)largest);
 }
 

@@ -92,7 +92,7 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t max
 {
     if (value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld; expected %lld to %lld", name, (long long)value, (long long)min,
+    return err_set(err, ERR_INPUT, "%s is %lld, expected %lld to %lld", name, (long long)value, (long long)min,
                    (long long)max);
 }
 
@@ -100,7 +100,7 @@ static int check_real(const char *name, double value, double min, double max, st
 {
     if (isfinite(value) && value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %g; expected %g to %g", name, value, min, max);
+    return err_set(err, ERR_INPUT, "%s is %g, expected %g to %g", name, value, min, max);
 }
 
 static int check_counts(const struct hparams *s, struct err *err)

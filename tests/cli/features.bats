@@ -121,7 +121,7 @@ END
     refuses "join.jsonl:1: one token contains both the prompt's end and the answer's beginning" join.jsonl
     refuses "the prompt has no answer" -p hi
     refuses "--layers: '6' is not a state; expected a layer from 0 to 5, or final" texts.jsonl --layers 6
-    refuses "--layers: 'eagle9' is neither" texts.jsonl --layers eagle9
+    refuses "--layers: 'eagle9' is not a state" texts.jsonl --layers eagle9
     refuses "--layers: kangaroo" texts.jsonl --layers kangaroo:exit=7
     refuses "exclude each other" texts.jsonl --layers 1 --for pocket.moe
     refuses "is a model, not a draft head" texts.jsonl --for pocket.moe

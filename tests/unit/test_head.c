@@ -226,14 +226,14 @@ static void contradictions_are_named(void **state)
     model_close(&model);
     refuse_facts(&facts, &layout, end, NULL);
 #define CHANGE(change, says) kept = facts, change, refuse_facts(&facts, &layout, end, says), facts = kept
-    CHANGE(facts.head.state[2] = 3, "layer whose state is read is 3; expected 0 to 2");
+    CHANGE(facts.head.state[2] = 3, "layer whose state is read is 3, expected 0 to 2");
     CHANGE(facts.head.state[0] = -1, "layer whose state is read is -1");
     CHANGE(facts.head.states = 0, "number of states is 0");
     CHANGE(facts.head.target.vocab = 36, "maps draft id 8 to target id 36, but the target's last id is 35");
     CHANGE(facts.head.target.vocab = 38, "vocabulary is 37, expected 38 to 38");
     CHANGE(facts.head.target.hidden = 25, "a head of another width needs its own embedding");
-    CHANGE(facts.head.joint_bias = true, "joint_bias does not apply to heads of kind eagle3");
-    CHANGE(facts.head.prefix = true, "prefix does not apply to heads of kind eagle3");
+    CHANGE(facts.head.joint_bias = true, "joint_bias is set, but does not apply to heads of kind eagle3");
+    CHANGE(facts.head.prefix = true, "prefix is set, but does not apply to heads of kind eagle3");
     CHANGE(facts.head.heads = 2, "number of heads is 2, expected 0 to 0");
     CHANGE(facts.head.kind = HEAD_EAGLE1, "number of states is 4, expected 1 to 1");
     CHANGE(facts.head.kind = HEAD_MEDUSA, "number of states is 4");
@@ -243,7 +243,7 @@ static void contradictions_are_named(void **state)
     CHANGE(facts.shape.layer[0].ffn = FFN_NONE, "kind of feed-forward network is 2");
     CHANGE(facts.shape.attention.qk_norm = QK_NORM_HEAD, "kind of q and k norm is 2");
     CHANGE(facts.shape.attention.kv_heads = 2, "3 query heads are not a multiple of 2 key and value heads");
-    CHANGE(facts.shape.hidden = WIDTH_MAX, "hidden width is 1048576, the target's 24");
+    CHANGE(facts.shape.hidden = WIDTH_MAX, "the hidden width is 1048576, but the target's is 24");
     int32_t *own = facts.head.target_id, changed[WORDS];
     memcpy(changed, own, sizeof changed);
     facts.head.target_id = changed;

@@ -700,8 +700,8 @@ enum { LOST = 99 };
 static void refuse_rows(struct work *work)
 {
     static const struct { int32_t token, parent, state_row; const char *says; } rows[] = {
-        {2048, -1, 0, "token 2048 is not in the vocabulary"}, {-1, -1, 0, "token -1 is not in the vocabulary"},
-        {1, -2, 0, "parent -2 is not an earlier node"}, {1, 0, 0, "parent 0 is not an earlier node"},
+        {2048, -1, 0, "token 2048 is outside the vocabulary"}, {-1, -1, 0, "token -1 is outside the vocabulary"},
+        {1, -2, 0, "its parent, node -2, is not an earlier node"}, {1, 0, 0, "its parent, node 0, is not an earlier node"},
         {1, -1, 1, "reads state 1, but there are 1"}, {1, -1, -1, "reads state -1, but there are 1"}, {1, -1, LOST,
                                                                                                        "its parent has not "
                                                                                                        "been "

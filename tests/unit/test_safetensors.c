@@ -70,8 +70,8 @@ static const struct { const char *header; size_t data; const char *says; } FAULT
     {"{" T("a", "F32", "[1]", "0", "4") "," T("a", "F32", "[1]", "4", "8") "}", 8,
      "tensor a is in x.safetensors and in x.safetensors"},
     {"{" T("a", "F32", "[2]", "0", "4") "}", 4, "that is 8 bytes, but its offsets span 4"},
-    {"{" T("a", "F32", "[1]", "0", "4") "}", 5, "need 4 bytes of data, but 5 follow"},
-    {"{" T("a", "F32", "[1]", "0", "4") "}", 3, "need 4 bytes of data, but 3 follow"},
+    {"{" T("a", "F32", "[1]", "0", "4") "}", 5, "declares 4 bytes of tensors, but the file contains 5"},
+    {"{" T("a", "F32", "[1]", "0", "4") "}", 3, "declares 4 bytes of tensors, but the file contains 3"},
     {"{" T("a", "F32", "[1]", "4", "8") "}", 8, "begin at offset 4, but the previous tensor ends at 0"},
     {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[1]", "4", "8") "}", 8, "begin at offset 4, but the previous "
      "tensor ends at 8"},

@@ -53,7 +53,8 @@ static void a_route_stream_comes_back(void **state)
     assert_int_equal(record_int(record, "sequence", &sequence, &err), 0);
     assert_int_equal(sequence, 7);
     assert_int_equal(record_int(record, "phase", &sequence, &err), -1);
-    assert_string_equal(err.text, "test: record 1 (route): key 'phase': is text, must be an integer of 64 bits; the stream is "
+    assert_string_equal(err.text, "test: record 1 (route): key 'phase': is text, but must be an integer of 64 bits; the "
+                        "stream is "
                         "damaged or of another version");
     err_clear(&err);
     assert_int_equal(reader_next(in, &record, &err), 1);
@@ -396,7 +397,7 @@ static void records_must_make_sense(void **state)
     const struct route_tokens route = {.sequence = 1, .n = 1, .tokens = tokens, .experts = experts, .weights = weights};
     const struct decode_iter iter = {.sequence = 1, .nodes = 1};
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){0, "mass", -1, twice, score}, "not a permutation: expert 1");
-    no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){2, "mass", -1, order, score}, "layer 2 is not among");
+    no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){2, "mass", -1, order, score}, "layer 2 does not exist");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, "mass", 5, order, score}, "budget 5");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, NULL, 2, order, score}, "key 'method' has no value");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){-2, "mass", 2, order, score}, "key 'layer' is negative");
@@ -666,7 +667,7 @@ static void another_kind_is_refused(void **state)
     small_stream(&bytes);
     assert_int_equal(reader_open_fd(&in, open("/dev/null", O_RDONLY), "r.moes", bytes.data, bytes.length, STREAM_RANK, NULL,
                                     &err), -1);
-    assert_string_equal(err.text, "r.moes: a route stream; expected a rank stream");
+    assert_string_equal(err.text, "r.moes: is a route stream; expected a rank stream");
     assert_null(in);
     text_free(&bytes);
 }
