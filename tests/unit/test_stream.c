@@ -208,7 +208,7 @@ static void numbers_are_exact(void **state)
     assert_true(*(const int64_t *)data == INT64_MAX);
     err_clear(&err);
     assert_int_equal(record_array(record, "a7", DTYPE_F64, 2, (const uint64_t[]){1, 6}, &data, &err), -1);
-    assert_non_null(strstr(err.text, "key 'a7': is f32 [1][2][3], must be f64 [1][6]"));
+    assert_non_null(strstr(err.text, "key 'a7': is f32 [1][2][3], but must be f64 [1][6]"));
     err_clear(&err);
     assert_int_equal(reader_next(in, &record, &err), 0);
     reader_close(&in);
