@@ -94,7 +94,7 @@ LINKS
     for made in "--skew mild" "--texts 3" "--tokens 9"; do
         run simulate "$BATS_TEST_TMPDIR/routes.moes" $made
         assert_trouble moe-bench
-        [[ $output == *"${made% *} applies to synthetic routes only"* ]]
+        [[ $output == *"${made% *}: applies to synthetic routes only"* ]]
     done
     simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split > "$BATS_TEST_TMPDIR/text"
     grep '^SIMULATED: model at the costs of small on none, .*; routes recorded from model$' "$BATS_TEST_TMPDIR/text"
