@@ -22,12 +22,12 @@ static const struct field setting_fields[] = {
     FIELD(bench_setting, name, false, "its name in the suite"),
     FIELD(bench_setting, model, false, "model file"),
     FIELD(bench_setting, options, false, "its options, as JSON"),
-    FIELD(bench_setting, label, true, "what a report must say about it: synthetic, inflated, not lossless"),
+    FIELD(bench_setting, label, true, "labels that a report must show: synthetic, inflated, not lossless"),
     FIELD(bench_setting, moe_layers, false, "layers with experts in its model"),
     FIELD(bench_setting, experts, false, "experts in each of them"),
-    FIELD(bench_setting, reference, true, "number of the setting that it is compared with"),
-    FIELD(bench_setting, loop, true, "where its iterations ran: device, or host: and why not there"),
-    FIELD(bench_setting, index_sha256, true, "of its model file's index: which file that was"),
+    FIELD(bench_setting, reference, true, "number of the reference setting with which it is compared"),
+    FIELD(bench_setting, loop, true, "where its iterations ran: device; or host: and the reason"),
+    FIELD(bench_setting, index_sha256, true, "SHA-256 of the index of its model file, which identifies the file"),
     FIELD(bench_setting, max_tokens, true, "limit of an answer that its options or the suite set"),
     FIELD(bench_setting, context, true, "limit of prompt and answer together"),
     FIELD(bench_setting, draws, true, "random numbers of repetitions: same, or fresh"),
@@ -41,30 +41,31 @@ static const struct field sample_fields[] = {
 
 static const struct field grade_fields[] = {
     FIELD(bench_grade, sequence, false, "the sequence that is graded"),
-    FIELD(bench_grade, correct, false, "whether its answer is right; by rouge never: that gives a score alone"),
-    FIELD(bench_grade, rule, false, "how: number, exact, json, code, rouge, boxed, letter, or command"),
-    FIELD(bench_grade, score, true, "how well, from 0 to 1: ROUGE-L, or 1 and 0 for right and wrong"),
+    FIELD(bench_grade, correct, false, "whether its answer is right; never set by rouge, which gives a score only"),
+    FIELD(bench_grade, rule, false, "rule of grading: number, exact, json, code, rouge, boxed, letter, or command"),
+    FIELD(bench_grade, score, true, "score from 0 to 1: ROUGE-L, or 1 and 0 for right and wrong answers"),
     FIELD(bench_grade, expected, false, "the right answer"),
     FIELD(bench_grade, answer, true, "the answer that was found in its text"),
 };
 
 static const struct field timing_fields[] = {
-    FIELD(bench_timing, what, false, "an operation of kernels/ops.h, or forward, decode or prompt, and by what"),
+    FIELD(bench_timing, what, false, "an operation of kernels/ops.h, or forward, decode or prompt, and the variant that was "
+          "measured"),
     FIELD(bench_timing, shape, false, "the model whose shape it has"),
-    FIELD(bench_timing, format, false, "of its weights, or of the cache"),
+    FIELD(bench_timing, format, false, "format of its weights, or of the KV cache"),
     FIELD(bench_timing, rows, false, "tokens of a call"),
     FIELD(bench_timing, calls, false, "calls that were timed"),
-    FIELD(bench_timing, seconds, false, "of one call: the median"),
-    FIELD(bench_timing, bytes, false, "that a call must read: weights of distinct experts, keys and values"),
-    FIELD(bench_timing, copy, true, "bytes a second of a copy within the device, read and written, in the same run"),
-    FIELD(bench_timing, layers, true, "of the model whose forward, decode or prompt it is"),
+    FIELD(bench_timing, seconds, false, "median time of one call"),
+    FIELD(bench_timing, bytes, false, "bytes that a call must read: weights of distinct experts, keys and values"),
+    FIELD(bench_timing, copy, true, "bytes per second of a copy within the device in the same run, reads and writes counted"),
+    FIELD(bench_timing, layers, true, "number of layers of the model"),
 };
 
 const struct record_kind bench_setting_kind = {
     RECORD_KIND("setting", "what is compared", bench_setting, setting_fields, NULL)
 };
 const struct record_kind bench_sample_kind = {
-    RECORD_KIND("sample", "which setting a sequence runs under", bench_sample, sample_fields, NULL)
+    RECORD_KIND("sample", "the setting of the next sequence", bench_sample, sample_fields, NULL)
 };
 const struct record_kind bench_grade_kind = {
     RECORD_KIND("grade", "whether a text is right", bench_grade, grade_fields, NULL)

@@ -9,11 +9,11 @@ static const struct field machine_fields[] = {
     FIELD(decode_machine, device, false, "where the model ran: host, ref, cuda:0"),
     FIELD(decode_machine, isa, true, "instruction set used on the host, and whether activations are rounded"),
     FIELD(decode_machine, gpu, true, "name of the GPU"),
-    FIELD(decode_machine, kv_dtype, true, "what keys and values were kept in: f32, f16, bf16, q8"),
-    FIELD(decode_machine, loop, true, "where iterations ran: device, or host: and why not there"),
+    FIELD(decode_machine, kv_dtype, true, "format of keys and values: f32, f16, bf16, q8"),
+    FIELD(decode_machine, loop, true, "where iterations ran: device; or host: and the reason"),
     FIELD(decode_machine, drafters, true, "the drafters in use, best first, as a list in JSON"),
-    FIELD(decode_machine, options, true, "what the texts depend on beside model and prompts, as JSON"),
-    FIELD(decode_machine, read_bandwidth, true, "measured bytes a second that memory gives"),
+    FIELD(decode_machine, options, true, "options on which the texts depend, as JSON"),
+    FIELD(decode_machine, read_bandwidth, true, "measured read bandwidth of memory in bytes per second"),
 };
 
 static const struct field begin_fields[] = {
@@ -29,112 +29,119 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, sequence, false, "the text this iteration worked on"),
     FIELD(decode_iter, t_us, false, "end of the iteration, counted from the sequence's begin"),
     FIELD(decode_iter, K, false, "draft length that the policy requested"),
-    FIELD(decode_iter, nodes, false, "tokens in the verifying forward: the root, whose successor is sought, and the draft"),
-    FIELD(decode_iter, drafted, false, "tokens that drafters proposed, before any were trimmed"),
+    FIELD(decode_iter, nodes, false, "tokens of the verification: the root, which is the text's last token, and the draft"),
+    FIELD(decode_iter, drafted, false, "tokens that drafters proposed, including those that were dropped before verification"),
     FIELD(decode_iter, accepted, false, "drafted tokens that were accepted"),
-    FIELD(decode_iter, emitted, false, "tokens added to the text: the accepted ones and the bonus token, cut at its end"),
+    FIELD(decode_iter, emitted, false, "tokens added to the text: the accepted tokens and the bonus token, up to the end of "
+          "the text"),
     FIELD(decode_iter, draft_us, false, "time of drafting"),
     FIELD(decode_iter, verify_us, false, "time of the target's forward"),
     FIELD(decode_iter, accept_us, false, "time of sampling and accepting"),
-    FIELD(decode_iter, other_us, false, "the rest of the iteration, a probe included, and what the policy took to learn from "
-          "the one before"),
-    FIELD(decode_iter, experts_wanted, false, "distinct experts that routers chose, summed over layers"),
+    FIELD(decode_iter, other_us, false, "time of the rest of the iteration, including a probe, and of the policy's update "
+          "after the previous iteration"),
+    FIELD(decode_iter, experts_wanted, false, "distinct experts that routers selected, summed over layers"),
     FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
-    FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights, and keys and values in reach"),
-    FIELD(decode_iter, draft_bytes, true, "the same of drafting: what a draft model's forwards read"),
-    FIELD(decode_iter, shared_texts, true, "texts that shared the target's forward; absent: it was of this text alone"),
-    FIELD(decode_iter, shared_rows, true, "rows of all of them"),
-    FIELD(decode_iter, shared_us, true, "time of that forward, of which each row has an equal part in verify_us"),
-    FIELD(decode_iter, shared_experts, true, "distinct experts that ran for the rows of all of them, summed over layers"),
-    FIELD(decode_iter, shared_only, true, "of experts_loaded those that ran for no other text, summed over layers"),
-    FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
-          "drafted, more than one after iterations without a draft"),
-    FIELD(decode_iter, catch_up_us, true, "time of that, part of draft_us"),
-    FIELD(decode_iter, probe, true, "tokens that the model without a budget read, to hold the bound of an automatic one: all "
-          "since its last probe"),
-    FIELD(decode_iter, probe_us, true, "time of that, part of other_us"),
-    FIELD(decode_iter, probe_bytes, true, "what it read, part of bytes"),
-    FIELD(decode_iter, restored, true, "emitted tokens that the model without a budget chose, for under the automatic one they "
-          "would have diverged by more than its bound then allowed"),
-    FIELD(decode_iter, cache_hits, true, "where experts are cached: those that layers requested in this iteration, drafting "
-          "and all, and that were in memory or on their way"),
-    FIELD(decode_iter, cache_misses, true, "and those that were not"),
-    FIELD(decode_iter, cache_read_bytes, true, "read from the model file"),
-    FIELD(decode_iter, cache_stall_us, true, "time in which nothing could be computed as experts were on their way"),
-    FIELD(decode_iter, cache_prefetched_bytes, true, "read before any request, part of cache_read_bytes"),
-    FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what was evicted "
-          "without a request"),
-    FIELD(decode_iter, cache_host_hits, true, "on a device with memory of its own: misses that were in memory of the host, "
-          "or on their way there"),
-    FIELD(decode_iter, cache_copied_bytes, true, "copied from there to the device"),
-    FIELD(decode_iter, cache_copied_early_bytes, true, "copied before any request, part of cache_copied_bytes"),
-    FIELD(decode_iter, cache_copied_wasted_bytes, true, "of what was copied early, in this iteration or before: what was "
-          "evicted without a request"),
-    FIELD(decode_iter, cache_stall_copies_us, true, "time in which nothing was being read, and the host waited until a copy "
-          "left it memory, part of cache_stall_us"),
+    FIELD(decode_iter, bytes, false, "nominal bytes read: distinct experts, dense weights, and the keys and values that "
+          "attention covers"),
+    FIELD(decode_iter, draft_bytes, true, "nominal bytes that the drafters' forwards read"),
+    FIELD(decode_iter, shared_texts, true, "texts that shared the target's forward; absent: the forward was for this text "
+          "alone"),
+    FIELD(decode_iter, shared_rows, true, "rows of all these texts"),
+    FIELD(decode_iter, shared_us, true, "time of the shared forward; verify_us has an equal part for each row of this text"),
+    FIELD(decode_iter, shared_experts, true, "distinct experts that ran for the rows of all these texts, summed over layers"),
+    FIELD(decode_iter, shared_only, true, "the part of experts_loaded that was computed for no other text, summed over layers"),
+    FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with its own KV cache or state had to compute "
+          "before it drafted; more than one after iterations without a draft"),
+    FIELD(decode_iter, catch_up_us, true, "time of this, part of draft_us"),
+    FIELD(decode_iter, probe, true, "tokens computed by a probe, the model without a budget, to check an automatic budget: "
+          "all tokens since the last probe"),
+    FIELD(decode_iter, probe_us, true, "time of the probe, part of other_us"),
+    FIELD(decode_iter, probe_bytes, true, "bytes that the probe read, part of bytes"),
+    FIELD(decode_iter, restored, true, "emitted tokens that the model without a budget chose, because the automatic budget "
+          "did not allow their divergence"),
+    FIELD(decode_iter, cache_hits, true, "with cached experts: requested experts that were in memory or already being read, "
+          "in the whole iteration, drafting included"),
+    FIELD(decode_iter, cache_misses, true, "with cached experts: requested experts that were neither in memory nor being read"),
+    FIELD(decode_iter, cache_read_bytes, true, "bytes read from the model file"),
+    FIELD(decode_iter, cache_stall_us, true, "time in which the computation waited for experts"),
+    FIELD(decode_iter, cache_prefetched_bytes, true, "bytes that were prefetched, part of cache_read_bytes"),
+    FIELD(decode_iter, cache_wasted_bytes, true, "prefetched bytes of experts that were evicted in this iteration before any "
+          "request"),
+    FIELD(decode_iter, cache_host_hits, true, "on a device with its own memory: misses whose expert was in the host's memory, "
+          "or already being read into it"),
+    FIELD(decode_iter, cache_copied_bytes, true, "bytes copied from the host's memory to the device"),
+    FIELD(decode_iter, cache_copied_early_bytes, true, "bytes copied before any request, part of cache_copied_bytes"),
+    FIELD(decode_iter, cache_copied_wasted_bytes, true, "bytes of experts that were copied before any request, and evicted in "
+          "this iteration without one"),
+    FIELD(decode_iter, cache_stall_copies_us, true, "time in which nothing was read, and the host waited for a copy to "
+          "release host memory, part of cache_stall_us"),
     FIELD(decode_iter, cache_named, true, "experts that were forecast for the verification, summed over layers"),
-    FIELD(decode_iter, cache_right, true, "those of them that it requested"),
-    FIELD(decode_iter, cache_scored, true, "all that it requested"),
-    FIELD(decode_iter, cache, true, "the policy of the cache, and what its decisions rest on after this iteration"),
+    FIELD(decode_iter, cache_right, true, "forecast experts that the verification requested"),
+    FIELD(decode_iter, cache_scored, true, "all experts that the verification requested"),
+    FIELD(decode_iter, cache, true, "the policy of the cache, and the values on which its decisions are based after this "
+          "iteration"),
     FIELD_ARRAY_OF(decode_iter, cache_levels, "[moe_layers][experts]", true, "under utility: the level of each expert after "
                    "this iteration"),
-    FIELD_ARRAY_OF(decode_iter, cache_up, "[moe_layers][experts]", true, "and what a change must reach to raise it"),
-    FIELD_ARRAY_OF(decode_iter, cache_down, "[moe_layers][experts]", true, "or to lower it"),
-    FIELD(decode_iter, split, true, "where two processors share experts: by which rule, and the times that it goes by: of the "
-          "host a pair of token and expert, of the device an expert, of a copy of an expert, of a drafted token"),
+    FIELD_ARRAY_OF(decode_iter, cache_up, "[moe_layers][experts]", true, "under utility: the value that a change must reach "
+                   "to raise the level"),
+    FIELD_ARRAY_OF(decode_iter, cache_down, "[moe_layers][experts]", true, "under utility: the value that a change must reach "
+                   "to lower the level"),
+    FIELD(decode_iter, split, true, "with --split: the rule, and the times that it uses: of the host for a pair of token and "
+          "expert, of the device for an expert, of a copy of an expert, of a drafted token"),
     FIELD(decode_iter, split_host_us, true, "time in which the host computed experts of the verification"),
-    FIELD(decode_iter, split_wait_us, true, "time in which the device's queue got no work as the host was still computing"),
-    FIELD_ARRAY_OF(decode_iter, split_tau, "[moe_layers]", true, "the level from which on experts were fetched "
-                   "(balance) or were the device's (level); 0 where levels do not decide"),
+    FIELD(decode_iter, split_wait_us, true, "time in which the device's queue was empty, because the host was still computing"),
+    FIELD_ARRAY_OF(decode_iter, split_tau, "[moe_layers]", true, "the lowest level whose experts were fetched (balance) or "
+                   "computed by the device (level); 0 under rules without levels"),
     FIELD_ARRAY_OF(decode_iter, split_device_experts, "[moe_layers]", true, "experts of the verification that the device "
                    "computed"),
     FIELD_ARRAY_OF(decode_iter, split_host_experts, "[moe_layers]", true, "and the host"),
     FIELD_ARRAY_OF(decode_iter, split_device_pairs, "[moe_layers]", true, "pairs of a token and an expert that the device "
                    "computed"),
     FIELD_ARRAY_OF(decode_iter, split_host_pairs, "[moe_layers]", true, "and the host"),
-    FIELD(decode_iter, split_levels, true, "levels of the cache's policy, 0 among them"),
+    FIELD(decode_iter, split_levels, true, "number of levels of the cache's policy, including 0"),
     FIELD_ARRAY_OF(decode_iter, split_fetches, "[moe_layers][split_levels]", true,
-                   "after the layer had its turn: experts of at least each level that the device had not"),
-    FIELD_ARRAY_OF(decode_iter, split_cold, "[moe_layers]", true, "and the device's slots that were left: empty, or with an "
-                   "expert of tag 0 that was not in use"),
-    FIELD_ARRAY_OF(decode_iter, split_host_share, "[moe_layers][split_levels]", true, "r_c of each tau: the share of pairs "
-                   "whose expert was below it"),
+                   "after the layer has run: for each level, the experts of at least this level that were not on the device"),
+    FIELD_ARRAY_OF(decode_iter, split_cold, "[moe_layers]", true, "the device's free slots after the layer has run: empty, or "
+                   "with an expert of tag 0 that was not in use"),
+    FIELD_ARRAY_OF(decode_iter, split_host_share, "[moe_layers][split_levels]", true, "r_c for each tau: the share of pairs "
+                   "whose expert has a level below tau"),
     FIELD_ARRAY_OF(decode_iter, split_device_share, "[moe_layers][split_levels]", true,
-                   "r_g of each tau: the share of distinct experts that were not"),
-    FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
+                   "r_g for each tau: the share of distinct experts with a level of at least tau"),
+    FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verification, beginning with the root"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
-    FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "
-          "accepted"),
-    FIELD(decode_iter, drafters, true, "drafters in use, where there are several; they have numbers from 0, and what follows "
-          "is of each"),
+    FIELD(decode_iter, riders, true, "further rows of the verification, which drafters added for later drafts and which are "
+          "never accepted"),
+    FIELD(decode_iter, drafters, true, "number of drafters if there are several; the following arrays have one element for "
+          "each drafter, numbered from 0"),
     FIELD_ARRAY_OF(decode_iter, node_drafters, "[nodes]", true, "number of each node's drafter, -1 for the root"),
     FIELD_ARRAY_OF(decode_iter, node_reviewers, "[nodes]", true, "number of the drafter that reviewed each node last and kept "
                    "it, -1: none"),
-    FIELD_ARRAY_OF(decode_iter, drafter_steps, "[drafters]", true, "how often it was asked, to draft or to review"),
-    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "tokens one after another requested from it, over all "
-                   "steps; a review is one"),
-    FIELD_ARRAY_OF(decode_iter, drafter_reviewed, "[drafters]", true, "tokens of other drafters that it read"),
-    FIELD_ARRAY_OF(decode_iter, drafter_proposed, "[drafters]", true, "tokens that it proposed, before any were trimmed"),
-    FIELD_ARRAY_OF(decode_iter, drafter_verified, "[drafters]", true, "tokens of its own in the verifying forward"),
-    FIELD_ARRAY_OF(decode_iter, drafter_accepted, "[drafters]", true, "those of them that were accepted"),
+    FIELD_ARRAY_OF(decode_iter, drafter_steps, "[drafters]", true, "number of calls to draft or to review"),
+    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "levels of tokens requested from the drafter, summed over "
+                   "all steps; a review counts as one"),
+    FIELD_ARRAY_OF(decode_iter, drafter_reviewed, "[drafters]", true, "tokens of other drafters that it reviewed"),
+    FIELD_ARRAY_OF(decode_iter, drafter_proposed, "[drafters]", true, "tokens that it proposed, including those that were "
+                   "dropped before verification"),
+    FIELD_ARRAY_OF(decode_iter, drafter_verified, "[drafters]", true, "its tokens in the verification"),
+    FIELD_ARRAY_OF(decode_iter, drafter_accepted, "[drafters]", true, "accepted tokens among these"),
     FIELD_ARRAY_OF(decode_iter, drafter_bytes, "[drafters]", true, "nominal bytes that it read, part of draft_bytes"),
-    FIELD_ARRAY_OF(decode_iter, drafter_us, "[drafters]", true, "time that it took, part of draft_us"),
+    FIELD_ARRAY_OF(decode_iter, drafter_us, "[drafters]", true, "its time, part of draft_us"),
     FIELD_ARRAY_OF(decode_iter, drafter_catch_up, "[drafters]", true, "its part of catch_up"),
     FIELD_ARRAY_OF(decode_iter, drafter_catch_up_us, "[drafters]", true, "its part of catch_up_us"),
-    FIELD_ARRAY_OF(decode_iter, node_log_probability, "[nodes]", true, "log of each node's probability after its parent, as "
-                   "its drafter sees it; NaN: it cannot say, and the root"),
-    FIELD_ARRAY_OF(decode_iter, node_match, "[nodes]", true, "tokens before each node that its drafter found in a text, which "
-                   "went on with it; 0: none"),
+    FIELD_ARRAY_OF(decode_iter, node_log_probability, "[nodes]", true, "logarithm of the probability that the drafter gives "
+                   "each node after its parent; NaN: for the root, and if the drafter states none"),
+    FIELD_ARRAY_OF(decode_iter, node_match, "[nodes]", true, "match length: tokens before each node that its drafter found in "
+                   "a text, followed by the node's token; 0: none"),
     FIELD_ARRAY_OF(decode_iter, node_acceptance, "[nodes]", true, "acceptance probability of each node after its parent, as "
-                   "the policy estimated it for its decision; NaN: it did not, and the root"),
+                   "estimated by the policy; NaN: for the root, and without an estimate"),
     FIELD(decode_iter, steps, true, "steps of the policy, in order, without the one that ended the draft"),
     FIELD_ARRAY_OF(decode_iter, step_kind, "[steps]", true, "1: a drafter extended the tree; 2: nodes were dropped; 3: a "
                    "drafter reviewed nodes"),
     FIELD_ARRAY_OF(decode_iter, step_drafter, "[steps]", true, "number of the drafter, -1: none"),
-    FIELD_ARRAY_OF(decode_iter, step_leaf, "[steps]", true, "the first leaf that was extended or reviewed below, as the tree "
-                   "was then: 0 the root"),
+    FIELD_ARRAY_OF(decode_iter, step_leaf, "[steps]", true, "number of the first leaf that was extended or reviewed, in the "
+                   "tree before the step; 0: the root"),
     FIELD_ARRAY_OF(decode_iter, step_leaves, "[steps]", true, "leaves"),
-    FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "tokens one after another requested from the drafter (k)"),
+    FIELD_ARRAY_OF(decode_iter, step_tokens, "[steps]", true, "levels of tokens requested from the drafter (k)"),
     FIELD_ARRAY_OF(decode_iter, step_added, "[steps]", true, "nodes that the step added"),
     FIELD_ARRAY_OF(decode_iter, step_dropped, "[steps]", true, "nodes that the step dropped"),
     FIELD(decode_iter, dropped, true, "nodes that all steps dropped; the next arrays list them, step by step"),
@@ -143,57 +150,60 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, dropped_parents, "[dropped]", true, "number of its parent in that tree"),
     FIELD_ARRAY_OF(decode_iter, dropped_tokens, "[dropped]", true, "its token id"),
     FIELD_ARRAY_OF(decode_iter, dropped_drafters, "[dropped]", true, "number of its drafter"),
-    FIELD_ARRAY_OF(decode_iter, dropped_match, "[dropped]", true, "as node_match"),
-    FIELD_ARRAY_OF(decode_iter, dropped_log_probability, "[dropped]", true, "as node_log_probability"),
+    FIELD_ARRAY_OF(decode_iter, dropped_match, "[dropped]", true, "like node_match"),
+    FIELD_ARRAY_OF(decode_iter, dropped_log_probability, "[dropped]", true, "like node_log_probability"),
     FIELD_ARRAY_OF(decode_iter, emitted_experts, "[emitted][moe_layers][top_k]", true, "experts of the root and of all emitted "
                    "tokens but the last; -1: dropped by a budget"),
-    FIELD(decode_iter, forecasts, true, "sources of forecasts of experts that were scored on the verification"),
-    FIELD(decode_iter, forecast_sources, true, "their names, a blank between"),
+    FIELD(decode_iter, forecasts, true, "number of forecasts of experts that were scored on the verification"),
+    FIELD(decode_iter, forecast_sources, true, "names of the forecasts, separated by blanks"),
     FIELD_ARRAY_OF(decode_iter, forecast_wanted, "[moe_layers]", true, "distinct experts that the verification requested"),
-    FIELD_ARRAY_OF(decode_iter, forecast_named, "[forecasts][moe_layers]", true, "experts that each source named, at most "
-                   "twice top_k"),
-    FIELD_ARRAY_OF(decode_iter, forecast_right, "[forecasts][moe_layers]", true, "those of them that were requested"),
+    FIELD_ARRAY_OF(decode_iter, forecast_named, "[forecasts][moe_layers]", true, "experts that each forecast predicted, at "
+                   "most twice top_k"),
+    FIELD_ARRAY_OF(decode_iter, forecast_right, "[forecasts][moe_layers]", true, "predicted experts that were requested"),
     FIELD(decode_iter, forecast_expert_bytes, true, "nominal bytes of one expert, on average over layers"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
-    FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
-                   "could keep a node that was tried: sum of min(p, q) over tokens, p the target's distribution and q the "
-                   "drafter's, or p of the token when it was not drawn; NaN for all other nodes"),
-    FIELD_ARRAY_OF(decode_iter, divergence, "[emitted]", true, "of each emitted token: KL(p || q) in nats, p the "
-                   "distribution of a reference model after the same text and q the one here, before temperature and filters"),
-    FIELD(decode_iter, flips, true, "emitted tokens where the reference's likeliest token is another"),
-    FIELD_ARRAY_OF(decode_iter, reconstruction, "[moe_layers]", true, "sum over nodes of |O - O*|^2 over that of |O*|^2, O* "
-                   "what a layer's experts add without a budget and O with it"),
+    FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "upper bound of the acceptance probability of a tested node under "
+                   "any rule that preserves the target's distribution p: the sum of min(p, q) over tokens, where q is the "
+                   "drafter's distribution, or p of the token if it was not drawn; NaN for all other nodes"),
+    FIELD_ARRAY_OF(decode_iter, divergence, "[emitted]", true, "KL(p || q) of each emitted token in nats, where p is the "
+                   "distribution of the reference model after the same text, and q that of the model, both before temperature "
+                   "and filters"),
+    FIELD(decode_iter, flips, true, "emitted tokens for which the reference's most probable token differs"),
+    FIELD_ARRAY_OF(decode_iter, reconstruction, "[moe_layers]", true, "sum over nodes of |O - O*|^2 divided by the sum of "
+                   "|O*|^2, where O* is the output of a layer's experts without a budget, and O with it"),
     FIELD_ARRAY_OF(decode_iter, experts_wanted_layer, "[moe_layers]", true, "experts_wanted by layer"),
     FIELD_ARRAY_OF(decode_iter, experts_loaded_layer, "[moe_layers]", true, "experts_loaded by layer"),
-    FIELD(decode_iter, policy, true, "what the policy's decision rested on"),
+    FIELD(decode_iter, policy, true, "the values on which the policy's decision was based"),
 };
 
 static const struct field draft_fields[] = {
     FIELD(decode_draft, sequence, false, "the text this position is in"),
-    FIELD(decode_draft, drafter, true, "number of the drafter, where there are several: each has a record at each position, in "
-          "order"),
-    FIELD(decode_draft, pos, false, "position of the root, whose successor is sought; 0 is the first token of the prompt"),
+    FIELD(decode_draft, drafter, true, "number of the drafter if there are several; each drafter has a record at each "
+          "position, in order"),
+    FIELD(decode_draft, pos, false, "position of the root, the last known token of the text; 0 is the first token of the "
+          "prompt"),
     FIELD(decode_draft, left, false, "tokens of the text after the root"),
-    FIELD(decode_draft, room, false, "drafted tokens that could be of use, as far as the token limit goes"),
+    FIELD(decode_draft, room, false, "maximum number of drafted tokens that the token limit allows"),
     FIELD(decode_draft, K, false, "longest draft requested, or levels of a tree"),
-    FIELD(decode_draft, n, false, "the root, and the drafted tokens that came, also those that a tree drops before its "
-          "forward"),
-    FIELD(decode_draft, accepted, false, "drafted tokens that are accepted when all of them are verified"),
-    FIELD_ARRAY_OF(decode_draft, tokens, "[n]", false, "their ids, the root first"),
-    FIELD_ARRAY_OF(decode_draft, parents, "[n]", true, "each one's parent among them, -1 for the root; absent: the one before"),
-    FIELD_ARRAY_OF(decode_draft, asked, "[n]", true, "tokens requested after each from the drafter; absent: a chain"),
-    FIELD_ARRAY_OF(decode_draft, path, "[accepted]", true, "which of them are accepted; absent: the first"),
-    FIELD_ARRAY_OF(decode_draft, log_probability, "[n]", true, "of each, as its drafter sees it; NaN: it cannot say, and the "
-                   "root"),
-    FIELD_ARRAY_OF(decode_draft, match, "[n]", true, "tokens before each that its drafter found in a text, which went on with "
-                   "it"),
-    FIELD_ARRAY_OF(decode_draft, draft_us, "[n]", false, "time of drafting 0, 1, ... of these tokens; those "
-                   "of a level of a tree come together"),
+    FIELD(decode_draft, n, false, "number of tokens: the root and all drafted tokens, including those that a tree drops "
+          "before verification"),
+    FIELD(decode_draft, accepted, false, "drafted tokens that are accepted if all of them are verified"),
+    FIELD_ARRAY_OF(decode_draft, tokens, "[n]", false, "token ids, beginning with the root"),
+    FIELD_ARRAY_OF(decode_draft, parents, "[n]", true, "parent of each token, -1 for the root; absent: the token before it"),
+    FIELD_ARRAY_OF(decode_draft, asked, "[n]", true, "tokens requested from the drafter after each token; absent: a chain"),
+    FIELD_ARRAY_OF(decode_draft, path, "[accepted]", true, "the accepted tokens; absent: the first ones"),
+    FIELD_ARRAY_OF(decode_draft, log_probability, "[n]", true, "logarithm of the probability that the drafter gives each "
+                   "token; NaN: for the root, and if the drafter states none"),
+    FIELD_ARRAY_OF(decode_draft, match, "[n]", true, "match length: tokens before each token that its drafter found in a "
+                   "text, followed by this token"),
+    FIELD_ARRAY_OF(decode_draft, draft_us, "[n]", false, "time of drafting 0, 1, ... of these tokens; the tokens of one level "
+                   "of a tree are drafted together"),
     FIELD_ARRAY_OF(decode_draft, verify_us, "[n]", false, "time of the target's forward over the root and 0, 1, ... of these "
                    "tokens, and of acceptance; for a tree measured at some sizes and interpolated linearly between them"),
     FIELD_ARRAY_OF(decode_draft, draft_bytes, "[n]", true, "nominal bytes of drafting 0, 1, ... of these tokens"),
-    FIELD_ARRAY_OF(decode_draft, bytes, "[n]", false, "and of that forward"),
-    FIELD_ARRAY_OF(decode_draft, experts_loaded, "[n]", false, "distinct experts of that forward, summed over layers"),
+    FIELD_ARRAY_OF(decode_draft, bytes, "[n]", false, "nominal bytes of the target's forward over the root and 0, 1, ... of "
+                   "these tokens"),
+    FIELD_ARRAY_OF(decode_draft, experts_loaded, "[n]", false, "distinct experts of this forward, summed over layers"),
     FIELD_ARRAY_OF(decode_draft, experts, "[n][moe_layers][top_k]", true, "experts of each token; absent: the model has none"),
     FIELD(decode_draft, expert_bytes, true, "nominal bytes of one expert, on average over layers"),
 };
@@ -203,18 +213,18 @@ static const struct field done_fields[] = {
     FIELD(decode_done, id, true, "the prompt's id"),
     FIELD(decode_done, n, false, "tokens decoded"),
     FIELD_ARRAY_OF(decode_done, tokens, "[n]", false, "their ids"),
-    FIELD(decode_done, text, true, "the text they make, with U+FFFD for what is not UTF-8 and for NUL; absent without "
-          "a tokenizer"),
+    FIELD(decode_done, text, true, "the text of these tokens, with U+FFFD for invalid UTF-8 and for NUL; absent without a "
+          "tokenizer"),
     FIELD_WORD(decode_done, finish_reason, reasons, "stop: an end token or a stop string; length: the token limit; abort: "
                "interrupted"),
     FIELD(decode_done, num_drafts, false, "iterations that had a draft"),
     FIELD(decode_done, num_draft_tokens, false, "drafted tokens that were verified"),
-    FIELD(decode_done, num_accepted_tokens, false, "those of them that were accepted"),
+    FIELD(decode_done, num_accepted_tokens, false, "accepted tokens among these"),
 };
 
 static const struct field failed_fields[] = {
     FIELD(decode_failed, id, true, "the prompt's id"),
-    FIELD(decode_failed, message, false, "where it is, and what is wrong with it"),
+    FIELD(decode_failed, message, false, "the place of the prompt, and its fault"),
 };
 
 static int check_begin(const void *body, const struct header *header, struct sequences *open, struct err *err)
@@ -456,7 +466,7 @@ static int check_done(const void *body, const struct header *header, struct sequ
 }
 
 const struct record_kind decode_machine_kind = {
-    RECORD_KIND("machine", "what the numbers were measured on", decode_machine, machine_fields, NULL)
+    RECORD_KIND("machine", "machine and settings of the measurement", decode_machine, machine_fields, NULL)
 };
 const struct record_kind decode_begin_kind = {
     RECORD_KIND("begin", "a text begins", decode_begin, begin_fields, check_begin)
@@ -465,7 +475,7 @@ const struct record_kind decode_iter_kind = {
     RECORD_KIND("iter", "one iteration: draft, verify, accept", decode_iter, iter_fields, check_iter)
 };
 const struct record_kind decode_draft_kind = {
-    RECORD_KIND("draft", "what drafts of each length would do at a position", decode_draft, draft_fields, check_draft)
+    RECORD_KIND("draft", "the outcome of drafts of each length at a position", decode_draft, draft_fields, check_draft)
 };
 const struct record_kind decode_failed_kind = {
     RECORD_KIND("failed", "a prompt could not be decoded, and was skipped", decode_failed, failed_fields, NULL)

@@ -4,9 +4,9 @@ static const struct field begin_fields[] = {
     FIELD(feature_begin, sequence, false, "number of the text within the stream"),
     FIELD(feature_begin, id, true, "the text's id"),
     FIELD(feature_begin, task, true, "the text's task"),
-    FIELD(feature_begin, prompt_tokens, false, "tokens in front of the first answer"),
+    FIELD(feature_begin, prompt_tokens, false, "tokens before the first answer"),
     FIELD(feature_begin, text_tokens, false, "tokens of the text, which follow in records of type feature"),
-    FIELD(feature_begin, validation, false, "whether the text is kept apart, for validation"),
+    FIELD(feature_begin, validation, false, "whether the text is used for validation, not for training"),
 };
 
 static const struct field states_fields[] = {
@@ -14,10 +14,10 @@ static const struct field states_fields[] = {
     FIELD(feature_states, pos, false, "position of the first token, 0 for the first of the text"),
     FIELD(feature_states, n, false, "tokens in this record"),
     FIELD_ARRAY_OF(feature_states, tokens, "[n]", false, "token ids"),
-    FIELD_ARRAY_OF(feature_states, mask, "[n]", false, "1 where the token is part of an answer, its end token included"),
+    FIELD_ARRAY_OF(feature_states, mask, "[n]", false, "1: the token is part of an answer, including its end token"),
     FIELD(feature_states, points, false, "states of each token"),
-    FIELD_ARRAY_OF(feature_states, point, "[points]", false, "which they are, ascending: N for the residual stream after "
-                   "layer N, all layers counted from 0; as many as there are: after the final norm"),
+    FIELD_ARRAY_OF(feature_states, point, "[points]", false, "layers of the states, ascending: N for the residual stream "
+                   "after layer N, with all layers counted from 0; the number of layers for the state after the final norm"),
     FIELD_ELEMENTS_OF(feature_states, values, "[points][n][hidden]", 1u << DTYPE_F32 | 1u << DTYPE_BF16, "the states"),
 };
 

@@ -4,9 +4,9 @@
 
 static const struct field layer_fields[] = {
     FIELD(rank_layer, layer, false, "layer among those with a router, from 0"),
-    FIELD(rank_layer, method, false, "what the order is by: frequency, mass, ..."),
-    FIELD(rank_layer, budget, true, "experts to keep in this layer, as recommended"),
-    FIELD_ARRAY_OF(rank_layer, order, "[experts]", false, "experts, the one to keep first in front"),
+    FIELD(rank_layer, method, false, "method of the ranking: frequency, mass, ..."),
+    FIELD(rank_layer, budget, true, "recommended number of experts to keep in this layer"),
+    FIELD_ARRAY_OF(rank_layer, order, "[experts]", false, "experts, beginning with the one to keep first"),
     FIELD_ARRAY_OF(rank_layer, score, "[experts]", false, "score of the expert at the same index of order"),
 };
 

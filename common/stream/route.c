@@ -7,26 +7,28 @@ static const struct field begin_fields[] = {
     FIELD(route_begin, id, true, "the prompt's id"),
     FIELD(route_begin, task, true, "the prompt's task"),
     FIELD(route_begin, prompt_tokens, false, "tokens in the prompt"),
-    FIELD_ARRAY_OF(route_begin, correction, "[moe_layers][experts]", true, "what the router adds to probs for choosing "
-                   "experts, and a budget by router for ranking them; absent: nothing, or no probs are recorded"),
+    FIELD_ARRAY_OF(route_begin, correction, "[moe_layers][experts]", true, "bias that the router adds to probs when it "
+                   "selects experts, and that a budget by router adds when it ranks them; absent: no bias, or no probs are "
+                   "recorded"),
 };
 
 static const struct field tokens_fields[] = {
     FIELD(route_tokens, sequence, false, "the sequence these tokens belong to"),
     FIELD(route_tokens, pos, false, "position of the first token, 0 for the first of the prompt"),
     FIELD(route_tokens, n, false, "tokens in this forward"),
-    FIELD_WORD(route_tokens, phase, phases, "prompt: read from it; decode: one new token; verify: a draft and its root"),
+    FIELD_WORD(route_tokens, phase, phases, "prompt: tokens of the prompt; decode: one new token; verify: a draft and its "
+               "root"),
     FIELD_ARRAY_OF(route_tokens, tokens, "[n]", false, "token ids"),
     FIELD_ARRAY_OF(route_tokens, parents, "[n]", true, "each token's predecessor in this record, -1 for the sequence's last "
                    "token before it; absent: a chain"),
-    FIELD_ARRAY_OF(route_tokens, accepted, "[n]", true, "1 where the token became part of the text; absent: all did"),
+    FIELD_ARRAY_OF(route_tokens, accepted, "[n]", true, "1: the token became part of the text; absent: all tokens did"),
     FIELD_ARRAY_OF(route_tokens, experts, "[n][moe_layers][top_k]", true, "selected experts, heaviest first; -1: dropped "
                    "by a budget; absent: the model has none"),
     FIELD_ARRAY_OF(route_tokens, weights, "[n][moe_layers][top_k]", true, "their weights as applied; absent: the model has no "
                    "experts"),
     FIELD_ARRAY_OF(route_tokens, mass, "[moe_layers][experts]", true, "probs summed over the accepted tokens"),
-    FIELD_ARRAY_OF(route_tokens, probs, "[n][moe_layers][experts]", true, "what the router gives each expert: probabilities by "
-                   "softmax over all of them, or a sigmoid of each where the family has that"),
+    FIELD_ARRAY_OF(route_tokens, probs, "[n][moe_layers][experts]", true, "the router's score of each expert: the softmax "
+                   "over all experts, or the sigmoid of each in families that use it"),
     FIELD_ARRAY_OF(route_tokens, logits, "[n][vocab]", true, "logits before any filter"),
     FIELD_ARRAY_OF(route_tokens, hidden, "[n][layers][hidden]", true, "residual stream after each layer, "
                    "before the final norm"),

@@ -2,41 +2,42 @@
 
 static const struct field run_fields[] = {
     FIELD(train_run, arch, false, "kind of the head"),
-    FIELD(train_run, parameters, false, "numbers that are trained"),
-    FIELD(train_run, steps, false, "steps that are to be made"),
+    FIELD(train_run, parameters, false, "number of trained parameters"),
+    FIELD(train_run, steps, false, "planned number of steps"),
     FIELD(train_run, options, true, "the options in force, as JSON"),
 };
 
 static const struct field step_fields[] = {
     FIELD(train_step, step, false, "number of the step, from 0"),
-    FIELD(train_step, epoch, false, "how often all texts have been seen, this step included"),
-    FIELD(train_step, loss, false, "what the step made smaller"),
-    FIELD(train_step, parts, true, "its parts by name, before they are weighted"),
+    FIELD(train_step, epoch, false, "number of passes over all texts so far, including this step"),
+    FIELD(train_step, loss, false, "training loss of the step"),
+    FIELD(train_step, parts, true, "parts of the loss by name, before weighting"),
     FIELD(train_step, lr, false, "learning rate of the step"),
-    FIELD(train_step, gradient_norm, true, "length of the gradient before it is clipped"),
-    FIELD(train_step, clipped, true, "elements of the gradient that were clipped; absent: it is not clipped by elements"),
-    FIELD(train_step, tokens, false, "tokens of its texts, those without loss included"),
-    FIELD(train_step, seconds, false, "of training until its end, earlier runs into the same head included"),
+    FIELD(train_step, gradient_norm, true, "norm of the gradient before clipping"),
+    FIELD(train_step, clipped, true, "elements of the gradient that were clipped; absent: elements are not clipped"),
+    FIELD(train_step, tokens, false, "tokens of its texts, including those without loss"),
+    FIELD(train_step, seconds, false, "training time until the end of the step, including earlier runs for the same head"),
 };
 
 static const struct field eval_fields[] = {
-    FIELD(train_eval, step, false, "steps that were made before"),
-    FIELD(train_eval, texts, false, "texts that it was tried on"),
-    FIELD(train_eval, loss, true, "mean loss on them"),
+    FIELD(train_eval, step, false, "steps before the evaluation"),
+    FIELD(train_eval, texts, false, "texts used for the evaluation"),
+    FIELD(train_eval, loss, true, "mean loss on these texts"),
     FIELD(train_eval, positions, false, "length of the drafts"),
     FIELD_ARRAY_OF(train_eval, position, "[positions]", false, "1 for the first drafted token"),
     FIELD_ARRAY_OF(train_eval, acceptance, "[positions]", false, "share of drafts that are right up to this token"),
-    FIELD_ARRAY_OF(train_eval, conditional, "[positions]", true, "the same among those that are right up to the one before"),
-    FIELD_ARRAY_OF(train_eval, begun, "[positions]", true, "acceptance of the drafts with which iterations begin"),
-    FIELD(train_eval, tokens_per_iteration, true, "tokens that a forward of the target gives with chains so drafted"),
-    FIELD(train_eval, tree_tokens_per_iteration, true, "the same with trees"),
-    FIELD(train_eval, by, true, "how: text, by the answers of the texts; answers, by the target's own; decoding, by its "
-          "iterations"),
-    FIELD(train_eval, tokens, true, "of answers, but for the first of each"),
-    FIELD(train_eval, iterations, true, "that these take with chains"),
-    FIELD(train_eval, tree_iterations, true, "and with trees"),
-    FIELD(train_eval, best, false, "whether it is the best so far"),
-    FIELD(train_eval, seconds, false, "of training until then"),
+    FIELD_ARRAY_OF(train_eval, conditional, "[positions]", true, "the same share among drafts that are right up to the "
+                   "previous token"),
+    FIELD_ARRAY_OF(train_eval, begun, "[positions]", true, "acceptance of drafts that begin an iteration"),
+    FIELD(train_eval, tokens_per_iteration, true, "tokens per forward of the target with these chains"),
+    FIELD(train_eval, tree_tokens_per_iteration, true, "tokens per forward of the target with trees"),
+    FIELD(train_eval, by, true, "basis of the evaluation: text, the answers of the texts; answers, the target's own answers; "
+          "decoding, iterations of decoding"),
+    FIELD(train_eval, tokens, true, "tokens of answers, without the first token of each"),
+    FIELD(train_eval, iterations, true, "iterations for these tokens with chains"),
+    FIELD(train_eval, tree_iterations, true, "iterations for these tokens with trees"),
+    FIELD(train_eval, best, false, "whether this is the best evaluation so far"),
+    FIELD(train_eval, seconds, false, "training time until the evaluation"),
 };
 
 static int check_eval(const void *body, const struct header *header, struct sequences *open, struct err *err)
@@ -62,5 +63,5 @@ const struct record_kind train_step_kind = {
     RECORD_KIND("step", "one step of training", train_step, step_fields, NULL)
 };
 const struct record_kind train_eval_kind = {
-    RECORD_KIND("eval", "how well the head guesses", train_eval, eval_fields, check_eval), .spread = true
+    RECORD_KIND("eval", "evaluation of the head", train_eval, eval_fields, check_eval), .spread = true
 };

@@ -65,7 +65,7 @@ setup() { cd "$WORK"; }
         run moe-bench compare --limit 50% $pair
         [ "$status" = 125 ]
         [[ "$output" == *"the machines differ: "*" before, "* ]]
-        [[ "${lines[-1]}" == "moe-bench: the machines differ"* ]]
+        [[ "${lines[-1]}" == "moe-bench: the streams were measured on different machines"* ]]
         moe-bench compare --json $pair > across.jsonl || [ $? = 125 ]
         tail -n 1 across.jsonl | jq -e '.verdict == "unclear" and .machine_changed and (.reason | startswith("the machines differ"))'
     done

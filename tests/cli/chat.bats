@@ -94,12 +94,12 @@ three_runs() {
 
 @test "a full context is reported" {
     # The answer fills the context; a message that does not fit is refused, and a shorter one is then answered.
-    run at_terminal '> ' 'Hello there\n' 'tokens is full, so the answer is cut off' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
+    run at_terminal '> ' 'Hello there\n' 'tokens is full, so the answer is cut off' '' '> ' 'Why?\n' 'shorten the prompt' '' '> ' '^D' -- \
         moe-decode -m pocket.moe --chat -c 24 --ignore-eos
     echo "$output"
     [ "$status" = 0 ]
     [[ $output == *"the context of 24 tokens is full, so the answer is cut off"*"message 2: the prompt has "*" tokens"* ]]
-    run at_terminal '> ' 'one two three four five six seven eight nine ten\n' 'shorten it' '' '> ' 'Hello there\n' \
+    run at_terminal '> ' 'one two three four five six seven eight nine ten\n' 'shorten the prompt' '' '> ' 'Hello there\n' \
         '> ' '^D' -- moe-decode -m pocket.moe --chat -c 24 -n 4
     [ "$status" = 0 ]
     [[ $output == *"message 1: the prompt has "*"12 prompt tokens, 4 new tokens"* || $output == *"8 prompt tokens, 4 new tokens"* ]]

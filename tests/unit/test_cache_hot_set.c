@@ -41,7 +41,7 @@ static void says_what_is_wrong(void **state)
     static const struct { const char *text, *why; } bad[] = {
         {"[]", "expected the JSON object"},
         {"{}", "is missing, so this file is not a hot set"},
-        {"{\"hot_set\":2}", "later moekit"},
+        {"{\"hot_set\":2}", "newer than this program supports"},
         {"{\"hot_set\":1,\"mode\":1}", "mode"},
         {"{\"hot_set\":1,\"experts\":[]}", "\"model\": expected a JSON object"},
         {"{\"hot_set\":1,\"model\":{\"name\":\"x\",\"source\":\"ab\",\"layers\":2,\"experts\":8,\"top_k\":2}}",
