@@ -247,5 +247,5 @@ rank_statically() {
     refuse "an automatic budget applies to phases decode and verify only, because the divergence of drafts is not measured" -B auto --budget-phase draft -d model:file=pocket.moe
     refuse "--reference: missing.moe" --reference missing.moe --stream x.moes
     refuse "there is no budget" --reconstruction
-    refuse "there is no budget" --reconstruction --stream x.moes -B 4 --budget-phase draft -d model:file=pocket.moe
+    refuse "measures the error of a budget" --reconstruction --stream x.moes -B 4 --budget-phase draft -d model:file=pocket.moe
 }

@@ -113,7 +113,7 @@ PYTHON
     cp "$MOE_MODELS/../golden/tokenizer/tiktoken.model" pocket
     run moe-convert pocket -o other.moe
     assert_trouble moe-convert
-    [[ $output == *"tiktoken.model: tokenizer_config.json has the tokenizer_class"*"TikTokenTokenizer alone"* ]]
+    [[ $output == *"tiktoken.model: tokenizer_config.json has the tokenizer_class"*"TikTokenTokenizer only"* ]]
     sed -i 's/PreTrainedTokenizerFast/TikTokenTokenizer/' pocket/tokenizer_config.json
     [ "$(moe-convert pocket -o ranks.moe 2>&1)" = "" ]
     moe-view ranks.moe | grep -q 'from tiktoken.model, '

@@ -347,7 +347,7 @@ STOPS
 -p x|no model is given
 -m none.moe -p x|none.moe
 -m prompts.jsonl -p x|prompts.jsonl
--m pocket.moe -p x -K 3|add --draft ngram
+-m pocket.moe -p x -K 3|such as --draft ngram
 -m pocket.moe -p x -d ngrm|did you mean ngram
 -m pocket.moe -p x -d ngram:n=0|--draft: ngram: n
 -m pocket.moe -p x -d ngram:m=2|m
@@ -358,7 +358,7 @@ STOPS
 -m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds to verifications
 -m pocket.moe -p x -d ngram -d pld -B 8 --budget-phase draft|this drafter has no experts
 -m pocket.moe -p x -d ngram --policy greedy|--policy
--m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give one of them
+-m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give one of the two
 -m pocket.moe -p x --stop ''|--stop
 -m pocket.moe -p x --stop $'\xff'|--stop
 -m pocket.moe -p x --top-p 1.5|--top-p
