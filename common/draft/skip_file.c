@@ -175,7 +175,7 @@ static int get_file(struct skip_set *out, struct skip_found *found, const json_t
     if (keys_int(map, "skip", 0, 1, COUNT_MAX, &version, err))
         return -1;
     if (version != FILE_VERSION)
-        return wrong(err, "skip", version ? "this version needs a later moekit"
+        return wrong(err, "skip", version ? "this version is newer than this program supports; update moekit"
                                           : "it is missing, so this is not a skip file; moe-profile skip writes them");
     if (keys_known(map, keys, err))
         return -1;

@@ -184,7 +184,7 @@ static void a_head_belongs_to_its_target(void **state)
     refuse_target(head, other, true, "vocabulary 38");
     other = *own;
     other.hidden++;
-    refuse_target(head, other, true, "hidden 25");
+    refuse_target(head, other, true, "hidden width 25");
     model_close(&model);
 }
 

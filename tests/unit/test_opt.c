@@ -137,7 +137,7 @@ static void mistakes_are_named(void **state)
         {"--budgit 8", "unknown option --budgit; did you mean --budget?"},
         {"--budgit=8", "unknown option --budgit; did you mean --budget?"},
         {"--verbose", "unknown option --verbose; --help lists the options"},
-        {"--temp 1", "--temp: unknown option; in moekit give --temperature"},
+        {"--temp 1", "--temp: in moekit use --temperature"},
         {"-fz", "unknown option -z; --help lists the options"},
         {"--force=yes", "--force: takes no value"},
         {"--help=me", "--help: takes no value"},

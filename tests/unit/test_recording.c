@@ -139,12 +139,12 @@ static int write_tree(const char *path, const struct tree *tree, struct err *err
 static void trees_are_read_and_checked(void **state)
 {
     static const struct { struct tree tree; const char *part; } wrong[] = {
-        {{{-1, 0, 0, 3}, {2, 0, 1, 0}, {2, 3}, 2, false}, "token 3 has parent 3"},
-        {{{0, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, false}, "token 0 has parent 0"},
+        {{{-1, 0, 0, 3}, {2, 0, 1, 0}, {2, 3}, 2, false}, "token 3 has the impossible parent 3"},
+        {{{0, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, false}, "token 0 has the impossible parent 0"},
         {{{-1, 0, 0, 2}, {2, 0, -1, 0}, {2, 3}, 2, false}, "requested"},
         {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {1, 3}, 2, false}, "does not follow"},
         {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 9}, 2, false}, "does not follow"},
-        {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, true}, "without"},
+        {{{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, true}, "lacks its parents"},
     };
     static const struct tree right = {{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, false};
     static const struct tree other = {{-1, 0, 0, 2}, {2, 0, 1, 0}, {1}, 1, false};      /* accepts a token not in the text */

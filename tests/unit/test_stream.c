@@ -331,7 +331,7 @@ static void nonsense_is_named(void **state)
     refused_(deep, sizeof deep, "nested more than 32 deep");
     refused("\xc1", "does not begin a msgpack value");
     refused("\x93\xa2\xff\xfe\x00\x80", "not UTF-8");
-    refused("\x00", "not a record");
+    refused("\x00", "there is no record");
     refused("\x93\xa0\x00\x80", "a record has no type");
     refused("\x93\xa4rank\x01\x80", ") has another number");
     refused("\x93\xa4" "Rank\x00\x80", "has type 'Rank', which is unknown in rank streams");
@@ -398,7 +398,7 @@ static void records_must_make_sense(void **state)
     const struct decode_iter iter = {.sequence = 1, .nodes = 1};
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){0, "mass", -1, twice, score}, "not a permutation: expert 1");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){2, "mass", -1, order, score}, "layer 2 does not exist");
-    no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, "mass", 5, order, score}, "budget 5");
+    no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, "mass", 5, order, score}, "the budget is 5");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){1, NULL, 2, order, score}, "key 'method' has no value");
     no_record(STREAM_RANK, &rank_layer_kind, &(struct rank_layer){-2, "mass", 2, order, score}, "key 'layer' is negative");
     no_record(STREAM_RANK, &route_begin_kind, &(struct route_begin){.sequence = 1}, "not a record type of rank streams");

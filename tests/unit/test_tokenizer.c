@@ -568,9 +568,9 @@ static void models_that_are_none_are_refused_by_name(void **state)
 {
     static const struct { const char *data; size_t bytes; const char *named; } cases[] = {
 #define CASE(text, named) { text, sizeof text - 1, named }
-        CASE("\n", "broken"),
-        CASE("\n\x09\x0A\x05<un", "broken"),
-        CASE("\n\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "broken"),
+        CASE("\n", "is invalid"),
+        CASE("\n\x09\x0A\x05<un", "is invalid"),
+        CASE("\n\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "is invalid"),
         CASE(PIECE("\x03", "\x0A\x01" "a"), "UNKNOWN"),
         CASE(UNK UNK, "two ids"),
         CASE(UNK PIECE("\x05", "\x0A\x01" "a\x18\x02"), "both have type UNKNOWN, but only one may"),

@@ -215,7 +215,7 @@ static void only_what_weights_need_is_known(void **state)
     static const struct { const char *text; size_t bytes; const char *says; } cases[] = {
 #define CASE(text, says) {text, sizeof text - 1, says}
         CASE("\x80\x03N.", "protocol 3"), CASE("\x80\x02", "ends in the middle"), CASE("\x80\x02I1\n.", "opcode 0x49"),
-        CASE("\x80\x02" "cbuiltins\neval\n.", "global builtins.eval"), CASE("\x80\x02" "ctorch\n", "has no end"),
+        CASE("\x80\x02" "cbuiltins\neval\n.", "refers to builtins.eval"), CASE("\x80\x02" "ctorch\n", "has no end"),
         CASE("\x80\x02\x93.", "opcode 0x93"), CASE("\x80\x02i__main__\nx\n.", "opcode 0x69"),
         CASE("\x80\x02.", "than one value remain"),
         CASE("\x80\x02NN.", "than one value remain"), CASE("\x80\x02t.", "needs a mark"), CASE("\x80\x02(N.", "than one value "
