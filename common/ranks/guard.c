@@ -150,7 +150,8 @@ _Noreturn static void watch(int from, int rank, int size, int64_t process, int64
     setpgid(0, 0);
     gethostname(host, sizeof host - 1);
     if (!met && !terminated && guard_start_time(launcher) == born)
-        dprintf(STDERR_FILENO, "%s: process %d of %d (%s, pid %" PRId64 ") has died\n", command, rank, size, host, process);
+        dprintf(STDERR_FILENO, "%s: process %d of %d (%s, pid %" PRId64 ") ended unexpectedly\n", command,
+                rank, size, host, process);
     close(STDERR_FILENO);
     if (ends_launcher)
         end_launcher(launcher, born);
