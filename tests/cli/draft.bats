@@ -163,7 +163,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     (cd moved && moe-convert attach m.moe | cmp - <(printf '%s\n' head:file=heads/eagle3.moe 'model:file=a\,b.moe' "head:file=$WORK/else/eagle1.moe"))
     # Refused, without a change to the file.
     cp moved/m.moe.drafters kept
-    for wrong in "tiny.moe: its tokenizer differs from that of" "tiny-head.moe: is a head for" "m.moe: is the model itself" "none.moe: No such"; do
+    for wrong in "tiny.moe: only one of this model and" "tiny-head.moe: is a head for" "m.moe: is the model itself" "none.moe: No such"; do
         file=${wrong%%:*}
         [ "$file" != m.moe ] || file=moved/m.moe
         [ -e tiny.moe ] || moe-convert -q "$MOE_MODELS/../golden/mtp/glm4_moe/model" -o tiny.moe
@@ -328,7 +328,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         "$MOE_MODELS/pocket/draft/tokenizer.json" > apart/tokenizer.json
     moe-convert -q apart -o apart.moe
     moe-decode -q -m apart.moe -n 1 -p x -d suffix:corpus=small.jsonl,save=foreign --stream foreign.moes > out
-    refuse "foreign: its tokens come from another tokenizer" -d suffix:corpus=foreign
+    refuse "foreign: the index has tokens of another tokenizer" -d suffix:corpus=foreign
     refuse "foreign.moes: its tokens come from another tokenizer" -d suffix:corpus=foreign.moes
     refuse "cannot be recorded" -d lookahead --record drafts --stream out.moes
     refuse "cannot be recorded" -d ngram -d self:search=1,window=5 --record drafts --stream out.moes

@@ -174,11 +174,11 @@ wait_for() {
         cmp whole run/new.json
         head -n 1 run/new.json | cmp - <(head -n 1 run/old.json) || [ "$(wc -l < run/old.json)" = 1 ]
         # The command in the note works as printed; nothing is decoded again once finished, and the stream stays.
-        $(sed 's/.*from there: //' run/said) 2> /dev/null
+        $(sed 's/.*to continue, run: //' run/said) 2> /dev/null
         cmp run/new.json run/old.json
         moe-view --verify run/old.moes
         cp run/old.moes run/before
-        $(sed 's/.*from there: //; s/ -q / /' run/said) 2> run/note
+        $(sed 's/.*to continue, run: //; s/ -q / /' run/said) 2> run/note
         cmp run/new.json run/old.json
         cmp run/old.moes run/before
         grep -q "run/old.moes: is already complete, so nothing is decoded" run/note
@@ -289,7 +289,7 @@ WRONG
     [ "$third" -lt "$half" ]
     moe-decode ${settings/-q/} --resume run/x.moes --stream run/y.moes p.jsonl 2>&1 > /dev/null | grep -q "run/x.moes: reuses the $half texts"
     cp full.moes run/x.moes
-    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: $third .* reused"
+    moe-decode ${settings/-q/} --resume run/x.moes --stream run/x.moes p.jsonl 2>&1 > run/text | grep -q "x.moes: reuses the $third texts"
     cmp run/text full
     rm run/*
     # One command line serves the first run, too; a link's target is replaced.

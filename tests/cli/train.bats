@@ -79,8 +79,8 @@ END
     refute grep -q "second branch" <(moe-view none.moe)
     train --arch jakiro_star --scaled --steps 1 texts.jsonl -o star.moe
     moe-view star.moe | grep -q "equation 4"
-    for words in "none.moe,contrast=1 without_a_second_branch" "again.moe,parallel=1 cannot_come_from_one_forward" \
-        "star.moe,contrast=1 applies_to_heads_of_the_kind_jakiro" "again.moe,scaled=1 scaled:_applies_to_heads"; do
+    for words in "none.moe,contrast=1 was_trained_without_one" "again.moe,parallel=1 one_forward_cannot_draft" \
+        "star.moe,contrast=1 applies_to_draft_heads_of_kind_jakiro_only" "again.moe,scaled=1 scaled:_applies_to_draft_heads"; do
         run moe-decode -q -m pocket.moe -n 1 --draft "head:file=${words% *}" asked.jsonl
         assert_trouble moe-decode
         said=${words#* }

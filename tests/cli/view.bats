@@ -70,7 +70,7 @@ PY
     refused "--layer 9: no such layer in $streams/rank.moes; its model has 2 layers with a router" moe-view -l 9 "$streams/rank.moes"
     fine moe-view --json -t end "$streams/route.moes"
     [ "${#lines[@]}" -eq 1 ]
-    refused "its model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"
+    refused "the model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"
     refused "--type foo: no such record type; route streams have the types begin, route, end_sequence" moe-view -t foo "$streams/route.moes"
 }
 
@@ -179,7 +179,7 @@ PY
     [ "$(wc -l < stderr)" -eq 3 ]
     grep -q "^moe-view: cut.moes: is truncated" stderr
     grep -q "^moe-view: none.moes: No such file" stderr
-    [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are incomplete" ]
+    [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are incomplete or damaged" ]
     refused "is a second file, and only --verify reads several" moe-view "$streams/rank.moes" cut.moes
     refused "standard input is named twice" moe-view --verify - - < cut.moes
 }
