@@ -30,13 +30,14 @@
  * A row's PATH is a list of slots: those of its ancestors in its segment, in ascending position, and last its own slot. Among
  * the rows of a call, ancestors come before their descendants. Within a call, rows have distinct slots, and no row may have the
  * slot of another row's ancestor unless that ancestor is a row of this call. Rows are computed in order, so a state may
- * overwrite that of an earlier row. All numbers are f32; `rows` is at most 512; strides count floats. */
+ * overwrite that of an earlier row. All numbers are f32; strides count floats. */
 #ifndef MOE_KERNELS_DELTA_H
 #define MOE_KERNELS_DELTA_H
 
 #include <stdbool.h>
 
 #include "kernels/buffer.h"
+#include "kernels/plain/plain.h"
 
 enum { DELTA_BORDER = 16, DELTA_DIM_MAX = 1024, CONV_TAPS_MAX = 8 };
 
@@ -50,13 +51,13 @@ enum recurrence {
 enum { SCAN_STATE_MAX = 1 << 14 };
 
 /* Returns whether the rule subtracts k^T S from v. */
-static inline bool recurrence_corrects(enum recurrence kind) { return kind == RECURRENCE_DELTA || kind == RECURRENCE_CHANNEL; }
+PLAIN bool recurrence_corrects(enum recurrence kind) { return kind == RECURRENCE_DELTA || kind == RECURRENCE_CHANNEL; }
 
 /* Returns whether the rule adds skip v to o. */
-static inline bool recurrence_skips(enum recurrence kind) { return kind == RECURRENCE_SPACE || kind == RECURRENCE_SCAN; }
+PLAIN bool recurrence_skips(enum recurrence kind) { return kind == RECURRENCE_SPACE || kind == RECURRENCE_SCAN; }
 
 /* Returns the number of decays of a value head. */
-static inline int recurrence_decays(enum recurrence kind, int key_dim, int value_dim)
+PLAIN int recurrence_decays(enum recurrence kind, int key_dim, int value_dim)
 {
     return kind == RECURRENCE_CHANNEL ? key_dim : kind == RECURRENCE_SCAN ? value_dim : 1;
 }

@@ -21,7 +21,7 @@ bool engine_loops(const struct engine *engine)
 {
     const struct expert_source *experts = engine->setup.experts;
     return device_info(engine->device)->loops && (!experts || experts->class->fixed) && !engine->setup.second &&
-        engine->shape->vocab <= CHOOSE_VOCAB_MAX;
+        engine->shape->vocab <= CHOOSE_VOCAB_MAX && !hparams_state_layers(engine->shape);
 }
 
 /* Queues the operations of one iteration. */

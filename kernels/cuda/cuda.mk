@@ -51,7 +51,7 @@ EMU_GROUPS   := learn slab others
 EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(EMU_ALONE:%.cu=$O/emu/%.o) $(EMU_GROUPS:%=$O/emu/kernels/cuda/group_%.o)
 # The files of tests/emu, and those of tests/kernel that run kernels/cuda on the emulator instead of the host's instruction
 # sets. Not with TSan, because libtsan cannot follow fibers; the emulator detects races itself, in a flavour without sanitisers.
-EMU_KERNELS  := linear expert_ffn slab attention rows route coded mix top learn learn_loss
+EMU_KERNELS  := linear expert_ffn slab attention rows route coded mix delta top learn learn_loss
 EMU_FILES    := $(if $(filter thread,$(subst $(comma), ,$(SAN))),,$(patsubst tests/emu/test_%.cu,%,$(wildcard tests/emu/test_*.cu)))
 EMU_TESTS    := $(if $(EMU_FILES),$O/tests/emu/run)
 RACE_TESTS   := $(if $(SAN),,$(if $(EMU_FILES),$O/race/tests/emu/run))

@@ -5,8 +5,8 @@ extern "C" const struct device_ops cuda_ops = {
     cuda_embed, cuda_norm, cuda_clamp, cuda_gather, cuda_linear, cuda_rope, cuda_kv_write, cuda_qkv, cuda_kv_move,
     cuda_attention, cuda_route_score, cuda_route_shortlist, cuda_route_select, cuda_expert_sum, cuda_expert_ffn, cuda_activate,
     cuda_log_add, cuda_blend, cuda_blend_weights, cuda_top, cuda_choose, cuda_loop_draft, cuda_loop_facts, cuda_loop_accept,
-    NULL, NULL, NULL,                   /* layers with a state (kernels/delta.h): not yet computed on GPUs */
-    cuda_gated, NULL,                   /* sparse attention (kernels/index.h) */
+    cuda_short_conv, cuda_delta_keys, cuda_delta, cuda_gated,
+    NULL,                               /* sparse attention (kernels/index.h): not yet computed on GPUs */
     cuda_routed_ffn, cuda_norm_linear,
 };
 

@@ -174,6 +174,15 @@ static const size_t blend_buffers[BUFFERS] = {B(blend, in), B(blend, part), B(bl
 static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, column),
                                                       B(blend_weights, weight), SIZE_MAX};
 static const size_t gated_buffers[BUFFERS] = {B(gated, in), B(gated, gate), B(gated, out), SIZE_MAX};
+static const size_t short_conv_buffers[BUFFERS] = {B(short_conv, in), B(short_conv, weight), B(short_conv, bias),
+                                                   B(short_conv, cache), B(short_conv, slot), B(short_conv, before),
+                                                   B(short_conv, out), SIZE_MAX};
+static const size_t delta_keys_buffers[BUFFERS] = {B(delta_keys, x), B(delta_keys, rate), B(delta_keys, step),
+    B(delta_keys, neg_a), B(delta_keys, step_bias), B(delta_keys, slot), B(delta_keys, parent), B(delta_keys, key),
+    B(delta_keys, decay), B(delta_keys, beta), SIZE_MAX};
+static const size_t delta_buffers[BUFFERS] = {B(delta, q), B(delta, v), B(delta, beta), B(delta, skip), B(delta, neg_a),
+    B(delta, key), B(delta, decay), B(delta, correction), B(delta, state), B(delta, own), B(delta, before),
+    B(delta, path_start), B(delta, path), B(delta, out), SIZE_MAX};
 static const size_t top_buffers[BUFFERS] = {B(top, logits), B(top, map), B(top, token), B(top, logp), B(top, log_sum),
                                             B(top, scratch), SIZE_MAX};
 
@@ -210,6 +219,9 @@ MIRROR(blend)
 MIRROR(blend_weights)
 MIRROR(top)
 MIRROR(gated)
+MIRROR(short_conv)
+MIRROR(delta_keys)
+MIRROR(delta)
 
 static void norm_linear_to_device(struct norm_linear_args *args)
 {
@@ -267,7 +279,8 @@ const struct device_ops *mirror_ops(void)
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
         .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate,
         .log_add = mirror_log_add, .blend = mirror_blend, .blend_weights = mirror_blend_weights, .top = mirror_top,
-        .gated = mirror_gated, .routed_ffn = mirror_routed_ffn, .norm_linear = mirror_norm_linear,
+        .gated = mirror_gated, .short_conv = mirror_short_conv, .delta_keys = mirror_delta_keys, .delta = mirror_delta,
+        .routed_ffn = mirror_routed_ffn, .norm_linear = mirror_norm_linear,
     };
     opened();
     return &ops;

@@ -343,8 +343,9 @@ static void random_trees_have_the_bits_of_their_paths(void **state)
         {2, 4, 16, 20, 3, false, RECURRENCE_SPACE, 0}, {2, 2, 33, 20, 4, false, RECURRENCE_CHANNEL, 0},
         {1, 2, 16, 37, 4, false, RECURRENCE_SCAN, 0}, {1, 5, 7, 4, 3, false, RECURRENCE_SCAN, 0},
         {1, 3, 16, 7, 3, false, RECURRENCE_CHANNEL, 0}, {2, 2, 17, 8, 4, false, RECURRENCE_CHANNEL, -3}};
-    for (int i = 0; i < (kernel_brief() ? 33 : 200); i++)
-        check_forest(&shapes[i % LENGTH(shapes)], i % 48, 24, (uint64_t)i, i % 16 == 0);
+    for (int i = 0; i < (kernel_sample() ? (int)LENGTH(shapes) : kernel_brief() ? 33 : 200); i++)
+        check_forest(&shapes[i % LENGTH(shapes)], kernel_sample() ? 10 + i : i % 48, kernel_sample() ? 10 : 24, (uint64_t)i,
+                     i % 16 == 0 && !kernel_sample());
 }
 
 static void heads_of_published_size(void **state)
@@ -354,6 +355,11 @@ static void heads_of_published_size(void **state)
     static const struct shape space = {1, 4, 128, 64, 4, false, RECURRENCE_SPACE, 0};
     static const struct shape channel = {2, 2, 128, 128, 4, false, RECURRENCE_CHANNEL, 0};
     static const struct shape scan = {1, 3, 16, 64, 4, false, RECURRENCE_SCAN, 0};
+    if (kernel_sample()) {                  /* two pieces of the state in each dimension (kernels/cuda/delta.cu) */
+        static const struct shape wide = {1, 1, 130, 34, 2, false, RECURRENCE_DELTA, 0};
+        check_forest(&wide, 14, 4, 7, false);
+        return;
+    }
     check_forest(&delta, 30, 12, 7, true);
     check_forest(&channel, 30, 12, 7, true);
     check_forest(&space, 30, 12, 7, true);

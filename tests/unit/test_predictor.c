@@ -46,13 +46,6 @@ struct mistake {
     void (*alter)(struct head *module);
 };
 
-/* Returns the number of FAMILIES that the tested device runs: GPUs refuse layers with a state. */
-static int family_count(void)
-{
-    const char *device = getenv("MOE_TEST_DEVICE");
-    return !device || strcmp(device, "host") == 0 || strcmp(device, "ref") == 0 ? FAMILY_COUNT : HYBRID;
-}
-
 /* Writes the path of a checkpoint's folder to `out`. One of two shards is put together in `base`. */
 static void find_checkpoint(const struct family *family, const char *base, char out[1200])
 {
@@ -294,7 +287,7 @@ static struct distance measure(const struct family *family, int modules, const s
 static void modules_compute_the_published_formula(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2 * family_count(); i++) {
+    for (int i = 0; i < 2 * FAMILY_COUNT; i++) {
         const struct family *family = &FAMILIES[i / 2];
         const int modules = 1 + i % 2;
         if (modules > family->modules)
@@ -341,7 +334,7 @@ static void draft(struct predictor *p, struct drafter *drafter, int length, int 
 static void they_draft_as_published(void **state)
 {
     (void)state;
-    for (int number = 0; number < 2 * family_count(); number++) {
+    for (int number = 0; number < 2 * FAMILY_COUNT; number++) {
         const struct family *family = &FAMILIES[number / 2];
         struct predictor p;
         struct drafter *free_one = NULL, *short_one = NULL;
