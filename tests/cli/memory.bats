@@ -155,5 +155,5 @@ told() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .dr
     with_memory 60 mpirun -q -n 2 moe-decode --ranks mpi $texts < /dev/null | cmp - one.txt
     run with_memory 25 mpirun -q -n 2 moe-decode --ranks mpi $texts < /dev/null
     [ "$status" -eq 2 ]
-    [[ $output == "moe-decode: "*" in each of 2 processes of this host take "* ]] || { echo "$output"; return 1; }
+    [[ $output == "moe-decode: "*" in each of 2 processes of this host need "* ]] || { echo "$output"; return 1; }
 }
