@@ -193,7 +193,7 @@ struct skip_args {
 
 static const struct opt skip_options[] = {
     SESSION_OPTIONS(struct skip_args, session),
-    OPT_GROUP("What may be left out"),
+    OPT_GROUP("Parts that drafts can skip"),
     OPT_FLOAT(0, "ratio", struct skip_args, ratio, 0, 1, "R", "skip the share R of the parts that may be skipped"),
     OPT_COUNT(0, "window", struct skip_args, window, 1, ENGINE_ROWS_MAX, "generate N tokens per prompt, and count matches "
               "among them"),
