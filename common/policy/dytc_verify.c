@@ -156,7 +156,7 @@ static int smaller(int a, int b) { return a < b ? a : b; }
 
 static int room_of(const struct dytc_verify *d, const struct draft_view *view)
 {
-    const int max = smaller(d->max, view->room), measured = GROWTH_MAX * d->forward.model->max_tokens;
+    const int max = smaller(d->max, view->room), measured = GROWTH_MAX * d->forward.common->max_rows;
     if (d->forward.has_table || d->forward.load.texts > 1)
         return shared_room(&d->forward, max);
     return smaller(max, measured > UNMEASURED_MAX ? measured : UNMEASURED_MAX);

@@ -201,6 +201,8 @@ double shared_charge(struct shared_cost *cost, const struct outcome *outcome, do
                                                                                              * the work around it */
     const bool learns = cost->common->users == 1 || !cost->common->observed;
     cost->common->observed = true;
+    if (cost->load.texts < 2 && outcome->drafted + 1 > cost->common->max_rows)
+        cost->common->max_rows = outcome->drafted + 1;
     if (learns && uses_line(cost) && outcome->moe_layers)
         observe_line(cost, outcome, seconds);
     else if (learns)

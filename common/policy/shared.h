@@ -32,8 +32,10 @@ struct shared_learning {        /* the first member of what policies learn toget
     bool observed;                      /* the present forward was observed */
     double only;                        /* mean share of a text's experts that no other text loads */
     int64_t measured;                   /* how often `only` was measured */
-    struct cost_model cost;             /* cost model of forwards of one text, and of all forwards of dense models */
-    struct cost_line line;              /* of forwards that texts share */
+    int max_rows;                       /* maximum rows of a forward of one text */
+    struct cost_model cost;             /* cost model where `line` is not used: of a text that learns alone, by a table, and of
+                                         * models without experts */
+    struct cost_line line;              /* of forwards that texts share, and of all forwards of policies that learn together */
     struct tasks tasks;
 };
 

@@ -70,7 +70,6 @@ static void project(const struct cost_model *model, const double slope[COST_STAT
 
 void cost_model_observe(struct cost_model *model, double growth, int M, double seconds)
 {
-    model->max_tokens = M > model->max_tokens ? M : model->max_tokens;
     if (!(seconds > 0 && isfinite(seconds) && growth >= 0))
         return;
     const double steepness = cost_model_steepness(model), whole = 1 + steepness * growth, bend = cost_model_bend(model, M);

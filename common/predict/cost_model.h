@@ -20,7 +20,6 @@ struct cost_model {
     bool begun;                         /* an iteration was observed */
     int states;                         /* number of states; without knots COST_KNOT */
     bool falls;                         /* the bend may fall, and be negative */
-    int max_tokens;                     /* the largest M observed */
     double state[COST_STATES];          /* logarithms of level and steepness; the bend at each knot */
     double covariance[COST_STATES][COST_STATES];
     double noise, drift[COST_STATES];   /* variances: noise of one observation; drift added in each iteration */

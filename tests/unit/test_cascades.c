@@ -330,6 +330,39 @@ static void dytc_verify_drafts_nothing_after_an_end(void **state)
     script_close(&s);
 }
 
+/* Two texts learn together, but only one has forwards. Its drafts grow with its largest forward, like those of a text that
+ * learns alone. */
+static void dytc_verify_lengthens_drafts_of_the_only_text(void **state)
+{
+    enum { LAYERS = 2, TOP_K = 4 };
+    static const int32_t token[65] = {0};
+    static const uint8_t kept[65] = {1};
+    struct script s = {0};
+    struct policy *beside = NULL;
+    int32_t expert[65 * LAYERS * TOP_K];
+    struct policy_setup setup = {.drafters = 1, .drafter = models + 2, .draft_length = 64, .max_length = 64, .experts = 64,
+                                 .top_k = TOP_K};
+    (void)state;
+    for (int i = 0; i < 65 * LAYERS * TOP_K; i++)
+        expert[i] = i % TOP_K;
+    assert_int_equal(shape_open(&s.shape, NULL, NULL), 0);
+    assert_int_equal(draft_tree_init(&s.tree, s.shape->room, NULL), 0);
+    setup.shape = s.shape;
+    assert_int_equal(policy_open(&s.policy, "dytc-verify:acceptance=0.97", &setup, NULL), 0);
+    setup.like = s.policy;
+    assert_int_equal(policy_open(&beside, "dytc-verify:acceptance=0.97", &setup, NULL), 0);
+    for (int i = 0; i < 8; i++) {
+        script_run(&s, 99, 0, NULL);
+        s.policy->class->observe(s.policy, &(struct outcome){
+            .drafted = s.tree.nodes, .emitted = 1 + s.tree.nodes, .token = token, .expert = expert, .moe_layers = LAYERS,
+            .top_k = TOP_K, .experts_loaded = LAYERS * TOP_K, .verify_s = 0.02, .iteration_s = 0.02, .tree = &s.tree,
+            .kept = kept});
+    }
+    assert_true(s.tree.nodes > 32);
+    policy_close(&beside);
+    script_close(&s);
+}
+
 /* ---- plans ---- */
 
 /* Enumerates all sequences of drafters. */
@@ -537,6 +570,7 @@ int main(void)
         cmocka_unit_test(dytc_averages_as_printed),
         cmocka_unit_test(dytc_tries_cheap_drafters_sooner),
         cmocka_unit_test(dytc_verify_drafts_nothing_after_an_end),
+        cmocka_unit_test(dytc_verify_lengthens_drafts_of_the_only_text),
         cmocka_unit_test(plans_are_the_best_of_all_sequences),
         cmocka_unit_test(latencies_are_found),
         cmocka_unit_test(chances_settle_and_follow),
