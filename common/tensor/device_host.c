@@ -23,11 +23,16 @@ static struct host_device *host_of(struct device *device)
     return (struct host_device *)device;
 }
 
+/* gcc and clang have different signs of ASan. */
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+
 /* Returns whether buffers of this size are mapped. The system zeroes a page of them at its first use, and most forwards use the
  * first rows of buffers that have room for many. ASan only checks memory of its own allocator. */
 static bool is_mapped(size_t bytes)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
     return (void)bytes, false;
 #else
     return bytes >= (size_t)32 << 10;
