@@ -21,7 +21,7 @@ endif
 STATIC_CFLAGS  := $(if $(STATIC),-DMOE_STATIC=1 -fPIE)
 STATIC_LDFLAGS := $(if $(STATIC),-static-pie)
 
-PACKING = PACKED='$(abspath $(PACKED))' ISAS='$(ISAS)' CUDA='$(CUDA)' MACHINE='$(MACHINE)' CC='$(CC)'
+PACKING = PACKED='$(abspath $(PACKED))' ISAS='$(ISAS:plain-fma=plain)' CUDA='$(CUDA)' MACHINE='$(MACHINE)' CC='$(CC)'
 dist:
 	@$(PACKING) packaging/dist
 deb:
