@@ -42,8 +42,8 @@ struct build_args {
 
 static const struct opt build_options[] = {
     OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats,
-               "store matrices in this format; fp8, q8 and q4 do not apply to embedding and router, and vectors are always "
-               "f32"),
+               "store matrices in this format; fp8, q8 and q4 do not apply to routers and untied embeddings, and vectors are "
+               "always f32"),
     OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats,
                "store the routed experts in this format; that of --dtype if not given"),
     OPT_STRING(0, "name", struct build_args, name, "NAME", "give the model this name; the name of its folder or file if not "
@@ -247,8 +247,8 @@ static const struct opt head_options[] = {
                "eagle3: read the layer ids of config.json as states after (output) or before (input) a layer; auto: input for "
                "vLLM speculators, else output"),
     OPT_CHOICE(0, "dtype", struct head_args, dtype, kept_formats,
-               "store matrices in this format; fp8, q8 and q4 do not apply to embedding and router, and vectors are always "
-               "f32"),
+               "store matrices in this format; fp8, q8 and q4 do not apply to routers and untied embeddings, and vectors are "
+               "always f32"),
     OPT_STRING(0, "name", struct head_args, name, "NAME", "give the head this name; the name of its folder or file if not "
                "given"),
     OPT_CHOICE(0, "export", struct head_args, program, head_program_words,
@@ -363,8 +363,8 @@ static const struct opt synthetic_options[] = {
     OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
               "make N layers; as many as the shape has if not given"),
     OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats,
-               "store matrices in this format; fp8, q8 and q4 do not apply to embedding and router, and vectors are always "
-               "f32"),
+               "store matrices in this format; fp8, q8 and q4 do not apply to routers and untied embeddings, and vectors are "
+               "always f32"),
     OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
                "store the routed experts in this format; that of --dtype if not given"),
     OPT_CHOICE(0, "head", struct synthetic_args, head, synthetic_heads,
@@ -547,7 +547,7 @@ struct requant_args {
 
 static const struct opt requant_options[] = {
     OPT_CHOICE(0, "dtype", struct requant_args, dtype, kept_formats,
-               "store matrices in this format; fp8, q8 and q4 leave embedding and router as they are"),
+               "store matrices in this format; fp8, q8 and q4 leave routers and untied embeddings as they are"),
     OPT_CHOICE(0, "expert-dtype", struct requant_args, expert_dtype, kept_formats,
                "store the routed experts in this format; that of --dtype if not given"),
     OPT_STRING(0, "name", struct requant_args, name, "NAME", "give the model this name; its present name if not given"),

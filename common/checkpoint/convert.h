@@ -18,8 +18,8 @@
 /* Format of matrices; vectors are always f32. */
 struct format_choice {
     bool keep;                      /* keep the checkpoint's dtype of each tensor */
-    enum weight_format format;      /* otherwise: the format made from floats; with fp8, q8 and q4, embedding and router keep
-                                     * their dtype */
+    enum weight_format format;      /* otherwise: the format made from floats; with fp8, q8 and q4, some matrices keep their
+                                     * dtype (tensor_format) */
 };
 
 struct convert_options {
