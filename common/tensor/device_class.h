@@ -8,7 +8,7 @@ struct device_class {
     void (*close)(struct device *device);
     int (*alloc)(struct device *device, size_t bytes, struct buffer *out, struct err *err);
     void (*free)(struct device *device, struct buffer buffer);
-    int64_t (*memory_left)(struct device *device);           /* NULL: the device uses host memory */
+    int64_t (*memory_left)(struct device *device);           /* NULL: memory_left of the host */
     void (*upload)(struct device *device, struct buffer to, const void *data, size_t bytes);
     void (*download)(struct device *device, void *data, struct buffer from, size_t bytes);
     int (*wait)(struct device *device, struct err *err);

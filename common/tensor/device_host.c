@@ -1,5 +1,6 @@
 /* The host device: the processor's own kernels, in place. An address is a host pointer, and the queue runs operations at
  * once. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/large_pages.h"
 #include "common/base/mem.h"
+#include "common/base/memory_left.h"
 #include "common/base/thread_pool.h"
 #include "common/tensor/device_class.h"
 #include "kernels/cpu/cpu.h"
@@ -16,6 +18,7 @@ struct host_device {
     struct device base;
     struct thread_pool *pool;
     const struct cpu_isa *isa;
+    atomic_size_t mapped;            /* bytes of mapped buffers */
 };
 
 static struct host_device *host_of(struct device *device)
@@ -41,25 +44,34 @@ static bool is_mapped(size_t bytes)
 
 static int host_alloc(struct device *device, size_t bytes, struct buffer *out, struct err *err)
 {
-    (void)device;
     void *data = is_mapped(bytes) ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                                   : mem_alloc_aligned(bytes, 1, err);
     if (data == MAP_FAILED)
         return err_memory(err);
     if (!data)
         return -1;
+    atomic_fetch_add(&host_of(device)->mapped, is_mapped(bytes) ? bytes : 0);
     *out = (struct buffer){(uint64_t)(uintptr_t)data, bytes};
     return 0;
 }
 
 static void host_free(struct device *device, struct buffer buffer)
 {
-    (void)device;
     void *data = (void *)(uintptr_t)buffer.address;
-    if (is_mapped(buffer.bytes))
+    if (is_mapped(buffer.bytes)) {
         munmap(data, buffer.bytes);
-    else
+        atomic_fetch_sub(&host_of(device)->mapped, buffer.bytes);
+    } else {
         mem_free(&data);
+    }
+}
+
+/* Subtracts all of the mapped buffers, because the system does not count pages before their first use. Pages in use are
+ * subtracted twice; callers ask before the first forward. */
+static int64_t host_memory_left(struct device *device)
+{
+    const int64_t left = memory_left(""), mapped = (int64_t)atomic_load(&host_of(device)->mapped);
+    return left < 0 ? left : left > mapped ? left - mapped : 0;
 }
 
 static void host_upload(struct device *device, struct buffer to, const void *data, size_t bytes)
@@ -169,8 +181,8 @@ static const struct cpu_isa *choose_isa(const char *name, struct err *err)
 int device_open_host(struct device **out, const struct device_setup *setup, struct err *err)
 {
     static const struct device_class class = {
-        .close = host_close, .alloc = host_alloc, .free = host_free, .upload = host_upload, .download = host_download,
-        .wait = host_wait, .read_bandwidth = host_read_bandwidth,
+        .close = host_close, .alloc = host_alloc, .free = host_free, .memory_left = host_memory_left,
+        .upload = host_upload, .download = host_download, .wait = host_wait, .read_bandwidth = host_read_bandwidth,
     };
     const struct cpu_isa *isa = choose_isa(setup->isa, err);
     if (!isa)
