@@ -357,6 +357,58 @@ static struct made gated(struct queue *queue, int rows, int filled)
     return {a.out, WIDTH, false};
 }
 
+/* A layer with a recurrent state, over a chain of rows from the beginning of a text: its three operations.
+ * What they pass on is filled, because a NaN might equal an output that was not written. */
+template <int KIND> static struct made recurrence(struct queue *queue, int rows, int filled)
+{
+    enum { KEYS = 6, VALUES = 5, INPUTS = 2 * KEYS + VALUES, DECAYS = KIND == RECURRENCE_SCAN ? VALUES : 1 };
+    struct short_conv_args conv = {};
+    struct delta_keys_args keys = {};
+    struct delta_args rule = {};
+    conv.in = floats(ROWS * INPUTS, filled * INPUTS);
+    conv.weight = floats(2 * INPUTS, 2 * INPUTS);
+    conv.cache = floats(ROWS * INPUTS, 1);
+    keys.x = rule.q = conv.out = floats(ROWS * INPUTS, 1);
+    rule.v = buffer_part(rule.q, 2 * KEYS * sizeof(float), rule.q.bytes - 2 * KEYS * sizeof(float));
+    keys.rate = floats(ROWS, filled);
+    keys.step = floats(ROWS * DECAYS, filled * DECAYS);
+    keys.step_bias = floats(DECAYS, DECAYS);
+    keys.neg_a = rule.neg_a = floats(KEYS * VALUES, KEYS * VALUES);
+    rule.skip = floats(VALUES, VALUES);
+    keys.key = rule.key = floats(ROWS * KEYS, 1);
+    keys.decay = rule.decay = floats(ROWS * DECAYS, 1);
+    keys.beta = rule.beta = floats(ROWS, 1);
+    rule.correction = floats(ROWS * VALUES, 1);
+    conv.slot = keys.slot = numbers(ROWS, ROWS, 1);
+    conv.before = keys.parent = numbers(ROWS, ROWS, 1);
+    rule.own = numbers(ROWS, ROWS, 1);
+    rule.before = numbers(ROWS, ROWS, 1);
+    rule.path_start = numbers(ROWS + 1, ROWS + 1, 1);
+    rule.path = numbers(ROWS * ROWS, ROWS * ROWS, 1);
+    for (int r = 0, used = 0; r < ROWS; r++) {
+        at<int32_t>(conv.slot)[r] = r;
+        at<int32_t>(conv.before)[r] = r - 1;
+        at<int32_t>(rule.own)[r] = DELTA_ZERO;
+        at<int32_t>(rule.before)[r] = DELTA_KEPT;
+        for (int i = 0; i <= r; i++)
+            at<int32_t>(rule.path)[used++] = i;
+        at<int32_t>(rule.path_start)[r + 1] = used;
+    }
+    rule.out = take(ROWS * VALUES * sizeof(float));
+    keys.kind = rule.kind = (enum recurrence)KIND;
+    conv.rows = keys.rows = rule.rows = rows;
+    conv.taps = 2;
+    conv.width = conv.in_stride = conv.out_stride = keys.stride = rule.stride = rule.value_stride = INPUTS;
+    keys.gate_stride = keys.key_heads = keys.value_heads = rule.key_heads = rule.value_heads = 1;
+    keys.step_stride = DECAYS;
+    keys.key_dim = rule.key_dim = KEYS;
+    keys.value_dim = rule.value_dim = VALUES;
+    cuda_short_conv(queue, &conv);
+    cuda_delta_keys(queue, &keys);
+    cuda_delta(queue, &rule);
+    return {rule.out, VALUES, false};
+}
+
 static struct made log_add(struct queue *queue, int rows, int filled)
 {
     struct log_add_args a = {};
@@ -444,7 +496,7 @@ static void live_rows_alone_are_treated(void **state)
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
         {"expert_ffn", expert_ffn}, {"routed_ffn", routed_ffn}, {"activate", activate}, {"gated", gated}, {"log_add", log_add},
-        {"blend", blend},
+        {"blend", blend}, {"delta", recurrence<RECURRENCE_DELTA>}, {"scan", recurrence<RECURRENCE_SCAN>},
         {"blend_weights", blend_weights}, {"top", top}, {"choose", choose}, {"quantise", quantise},
         {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
         {"attention, rows share chunks", attention}, {"norm_linear", norm_linear}, {"norm_linear, few rows", norm_linear, 2, 1},
