@@ -136,7 +136,7 @@ STUB
 #!/bin/bash
 [ ! -e "$TOP/unbuildable" ] || { echo "a.c:1: error: no such thing"; exit 2; }
 mkdir -p build/gpu/bin build/gpu/lib build/gpu/tests/device build/gpu/tests/gpu
-for name in linear attention expert_ffn slab rows route coded mix top learn learn_loss; do cp "$TOP/stub" build/gpu/tests/device/small_$name; done
+for name in linear attention expert_ffn slab rows route coded mix delta top learn learn_loss; do cp "$TOP/stub" build/gpu/tests/device/small_$name; done
 for name in mma_emu test_twin test_forward test_slab test_upload; do cp "$TOP/stub" build/gpu/tests/device/$name; done
 cp "$TOP/stub" build/gpu/bin/moe-decode
 printf '#!/bin/sh\n[ "$1" != join ] || cat "$3" > "$2"\n' > build/gpu/tests/gpu/bench_device
@@ -150,6 +150,12 @@ MAKE
     export TOP=$PWD PATH=$PWD/bin:$PATH DEVICE=emu COMMIT=abc MOE_GPU_SECONDS=100
 }
 all() { : > ran; OUT=$TOP/out tree/tests/gpu/all "$@" 2>&1; }
+
+@test "tests/gpu/all runs every kernel test that is built for devices" {
+    built=$(sed -n 's/^EMU_KERNELS *:= *//p' "$gpu/../../kernels/cuda/cuda.mk")
+    [ -n "$built" ]
+    [ "$(sed -n 's/^tests=kernel .*kernels="\([^"]*\)"$/\1/p' "$gpu/all")" = "$built" ]
+}
 
 @test "tests/gpu/all runs each part once, keeps its state in OUT, and runs again what changed" {
     command -v python3 || skip "no python3"
