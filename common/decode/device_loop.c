@@ -28,6 +28,8 @@ static bool set_rules(const struct decoder *decoder, struct loop_rules *rules)
 static const char *obstacle(const struct decoder *decoder)
 {
     const struct decoder_setup *setup = &decoder->setup;
+    if (hparams_state_layers(engine_hparams(setup->engine)))
+        return "layers have a recurrent state";
     if (!engine_loops(setup->engine))
         return "experts or vocabulary do not fit the device";
     if (decoder->watches.count || decoder->forced || setup->want_scores || setup->want_hidden)
