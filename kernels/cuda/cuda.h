@@ -3,11 +3,11 @@
  *
  * BITS. Products with f32, q8 and q4 weights, norms, rotations, attention, recurrent states, routers and all copies are
  * bit-identical to the host: their contracts specify every rounding, and the kernels follow them. Products with bf16, f16, fp8,
- * mxfp4, q4_k and q6_k run on tensor cores (tile.h) and meet the contract within the tolerances of tests/kernel/tolerance.h. The bits of a row
- * always depend on that row alone, not on the number of rows, the tree, the grid, or the number of multiprocessors; they are
- * promised within one architecture, because the sums of the tensor core instruction differ between architectures. The one
- * exception is a slab of a prompt (kernels/linear.h), whose bits depend on the whole slab (slab.h), and are promised on one
- * kind of GPU with one version of cuBLAS.
+ * mxfp4, q4_k and q6_k run on tensor cores (tile.h) and meet the contract within the tolerances of tests/kernel/tolerance.h.
+ * The bits of a row always depend on that row alone, not on the number of rows, the tree, the grid, or the number of
+ * multiprocessors; they are promised within one architecture, because the sums of the tensor core instruction differ between
+ * architectures. The one exception is a slab of a prompt (kernels/linear.h), whose bits depend on the whole slab (slab.h), and
+ * are promised on one kind of GPU with one version of cuBLAS.
  *
  * A queue's state is a struct cuda_context. Launches return no error; dev_wait reports the errors of the device. */
 #ifndef MOE_KERNELS_CUDA_CUDA_H
