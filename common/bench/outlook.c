@@ -69,7 +69,8 @@ int outlook_place(struct outlook_place *out, const struct outlook_setup *setup, 
     const int own = own_experts(model, ranks), experts = model->shape.router.experts;
     struct outlook_place place = {
         .dense = model->weights - model->experts, .experts = model->experts * own / experts,
-        .kv = texts * (double)session_kv_bytes(&model->shape, setup->context, (enum cache_format)setup->kv_format),
+        .kv = texts * (double)session_kv_bytes(&model->shape, setup->context, (enum cache_format)setup->kv_format,
+                                                speeds->gpu),
         .memory = speeds->gpu ? speeds->gpu_memory : speeds->memory, .count = (int64_t)own * model->moe_layers, .runs = true};
     for (int d = 0; d < setup->drafters; d++)
         place.drafters += setup->drafter[d].memory;

@@ -70,7 +70,8 @@ static int read_model(struct outlook_drafter *out, const struct reading *from, s
     add(&out->step, &draft.dense, 1);
     add(&out->step, &draft.expert, draft.shape.router.top_k);
     out->operations = operations(draft.layers);
-    out->memory = draft.weights + (double)session_kv_bytes(&draft.shape, from->context, (enum cache_format)from->format);
+    /* Drafters are read before the machines: states are counted without slabs. */
+    out->memory = draft.weights + (double)session_kv_bytes(&draft.shape, from->context, (enum cache_format)from->format, false);
     return 0;
 }
 

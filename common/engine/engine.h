@@ -87,8 +87,9 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err);  
                                                                                    * `length` on; sequence_keeps returns the
                                                                                    * valid lengths */
 
-/* Returns the bytes that a sequence needs for recurrent states, including a piece of a prompt; 0 if no layer has a state. */
-uint64_t sequence_state_bytes(const struct hparams *shape);
+/* Returns the bytes that a sequence needs for recurrent states, including a piece of a prompt, or a slab on a device with
+ * slabs; 0 if no layer has a state. */
+uint64_t sequence_state_bytes(const struct hparams *shape, bool slabs);
 
 /* Returns the longest valid length, at most `length`, to which the sequence can be truncated (length <= sequence_length). It
  * is less than `length` only if layers have a recurrent state (recurrent.h), of which only the last few are kept. 0 is

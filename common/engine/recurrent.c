@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/engine/engine.h"
 
 /* Value of recurrent_node.own and .after: no state. */
 enum { NOT_MADE = -2 };
 
-enum { FIRST_SLOTS = 2 * RECURRENT_TAIL, FIRST_STATES = 4 };
+/* FIRST_SLOTS: max slots of tokens, those of `held` included. PROMPT_STATES: max states while a prompt is read, likewise. */
+enum { FIRST_SLOTS = 2 * RECURRENT_TAIL, DOUBLED_SLOTS = FIRST_SLOTS + ENGINE_ROWS_MAX, FIRST_STATES = 4, PROMPT_STATES = 6 };
 
 /* ---- memory ---- */
 
@@ -29,7 +31,7 @@ uint64_t recurrent_bytes(const struct hparams *shape, int nodes)
     const struct widths w = widths_of(shape);
     const uint64_t slots = (uint64_t)(FIRST_SLOTS + nodes);
     return (uint64_t)hparams_state_layers(shape) * sizeof(float) *
-           (slots * (uint64_t)(w.conv + w.key + w.decay + w.correction) + FIRST_STATES * (uint64_t)w.state);
+           (slots * (uint64_t)(w.conv + w.key + w.decay + w.correction) + PROMPT_STATES * (uint64_t)w.state);
 }
 
 /* Replaces a buffer of `old` rows by one of `rows` rows and copies the old rows. */
@@ -112,14 +114,16 @@ static int take(bool *used, int count)
     return -1;
 }
 
-static int take_slot(struct recurrent *r, int32_t *slot, struct err *err)
+/* Makes room for `rows` more nodes: exactly as much as recurrent_bytes counts, but small capacities are doubled, because nodes
+ * may come one by one. */
+static int reserve_slots(struct recurrent *r, int rows, struct err *err)
 {
-    if ((*slot = take(r->slot_used, r->slots)) >= 0)
-        return 0;
-    if (grow_slots(r, 2 * r->slots, err))
-        return -1;
-    *slot = take(r->slot_used, r->slots);
-    return 0;
+    const int doubled = 2 * r->slots < DOUBLED_SLOTS ? 2 * r->slots : DOUBLED_SLOTS;
+    const int wanted = FIRST_SLOTS + r->now.pending + rows;
+    int used = 0;
+    for (int i = 0; i < r->slots; i++)
+        used += r->slot_used[i];
+    return r->slots - used < rows ? grow_slots(r, wanted > doubled ? wanted : doubled, err) : 0;
 }
 
 static int take_state(struct recurrent *r, int32_t *state, struct err *err)
@@ -294,8 +298,7 @@ static int fill_row(struct recurrent *r, const struct kv *kv, int node, int row,
     struct recurrent_node *self = &r->node[node];
     int32_t before = DELTA_KEPT;
     int last = parent;
-    if (take_slot(r, &self->slot, err))
-        return -1;
+    self->slot = take(r->slot_used, r->slots);
     self->after = NOT_MADE;
     self->own = inside ? at(r, parent)->own : DELTA_ZERO;
     if (!inside && segment && enter_segment(r, parent, &self->own, &before, err))
@@ -344,7 +347,7 @@ int recurrent_fill(struct recurrent *r, struct recurrent_table *table, const str
     const int first = r->now.pending;
     struct arrays a;
     r->made_count = 0;
-    if (make_arrays(table, rows, &a, err) ||
+    if (make_arrays(table, rows, &a, err) || reserve_slots(r, rows, err) ||
         mem_grow(&r->node, &r->node_room, (size_t)(first + rows), sizeof *r->node, err))
         return -1;
     for (int row = 0; row < rows; row++) {

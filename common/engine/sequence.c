@@ -80,9 +80,9 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err)
     return 0;
 }
 
-uint64_t sequence_state_bytes(const struct hparams *shape)
+uint64_t sequence_state_bytes(const struct hparams *shape, bool slabs)
 {
-    return hparams_state_layers(shape) ? recurrent_bytes(shape, ENGINE_ROWS_MAX) : 0;
+    return hparams_state_layers(shape) ? recurrent_bytes(shape, slabs ? ENGINE_SLAB_ROWS : ENGINE_ROWS_MAX) : 0;
 }
 
 int sequence_keeps(const struct sequence *sequence, int length) { return recurrent_keeps(&sequence->recurrent, length); }

@@ -51,11 +51,11 @@ static int make_trusted(struct session *session, struct err *err)
     return 0;
 }
 
-uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format)
+uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format, bool slabs)
 {
     int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
     tokens = context && context < shape->max_positions ? context : tokens;
-    return sequence_state_bytes(shape) +
+    return sequence_state_bytes(shape, slabs) +
            (uint64_t)kv_token_bytes(shape, format) * (uint64_t)tokens;
 }
 
@@ -63,8 +63,8 @@ uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_f
 static uint64_t taken_bytes(const struct session *session, const struct session_options *options)
 {
     const uint64_t texts = options->texts > 1 ? (uint64_t)options->texts : 1;
-    return session_kv_bytes(model_hparams(session->model), options->context, (enum cache_format)options->cache) * texts +
-           options->beside;
+    return session_kv_bytes(model_hparams(session->model), options->context, (enum cache_format)options->cache,
+                            device_info(session->device)->slabs) * texts + options->beside;
 }
 
 /* Opens the experts: all in memory, or in slots, once the engine's use of the device's memory is known. */
@@ -306,7 +306,7 @@ int session_check_texts(const struct session *session, int texts, int tokens, in
     if (texts == 1)
         return 0;
     tokens = tokens < max ? tokens : (int)(max < INT_MAX ? max : INT_MAX);
-    const uint64_t each = sequence_state_bytes(shape) +
+    const uint64_t each = sequence_state_bytes(shape, device_info(session->device)->slabs) +
                           (uint64_t)kv_token_bytes(shape, engine_config(session->engine)->cache) * (uint64_t)tokens;
     const int64_t all = device_memory_left(session->device);
     const struct peers_link *link = session->link;

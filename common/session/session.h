@@ -122,8 +122,8 @@ int session_open(struct session **out, const struct session_options *options, in
 void session_close(struct session **session);
 
 /* Returns the bytes of states, keys and values of the longest text. context 0: 8,192 tokens, or the model's maximum if
- * lower. */
-uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format);
+ * lower. slabs: the device uses slabs. */
+uint64_t session_kv_bytes(const struct hparams *shape, int context, enum cache_format format, bool slabs);
 
 /* Checks that the keys, values and states of `texts` concurrent texts of up to `tokens` tokens, at most the context, fit
  * into the free memory, for all processes of this host. copies: number of KV caches per text. A single text is not checked. */

@@ -154,6 +154,18 @@ static void check_uses(const struct sequence *sequence)
     assert_in_range(states, 0, 3);
 }
 
+/* States take at most the memory that is planned for them. */
+static void check_planned(const struct sequence *sequence)
+{
+    const struct hparams *shape = sequence->engine->shape;
+    uint64_t bytes = 0;
+    for (int n = 0; n < shape->layers; n++) {
+        const struct recurrent_layer *at = &sequence->recurrent.layer[n];
+        bytes += at->conv.bytes + at->key.bytes + at->decay.bytes + at->correction.bytes + at->state.bytes;
+    }
+    assert_in_range(bytes, 1, sequence_state_bytes(shape, false));
+}
+
 /* ---- trees ---- */
 
 struct tree {
@@ -362,6 +374,7 @@ static void prompts_do_not_show(void **state)
                 read_prompt(&other, text, token + first, lengths[l] - first);
                 same_states(&rig, text, plain);
                 check_uses(text);
+                check_planned(text);
                 if (w == l % 5) {
                     read_singly(&other, text, token + lengths[l], 20, got);
                     struct sequence *copy = open_text(&rig, 1020);
