@@ -33,7 +33,8 @@ static const char *copy_until(char out[PART], const char *from, const char *ends
     return is_word(out) ? from + length : NULL;
 }
 
-/* Parses the rest of a hub address after ORG/NAME: nothing, /tree/REVISION, or /blob/REVISION/FILE. */
+/* Parses the rest of a hub address after ORG/NAME: nothing, or /tree/, /blob/ or /resolve/, then REVISION, and possibly
+ * /FILE. A query and a fragment are ignored. */
 static bool parse_address(struct repository *out, const char *from)
 {
     static const char *const kinds[] = {"/tree/", "/blob/", "/resolve/"};

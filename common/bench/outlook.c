@@ -106,7 +106,7 @@ static double busiest(double chance, int own, int ranks)
     return sum;
 }
 
-/* Adds a product of weights with `rows` rows. */
+/* Adds the time and the bytes of `times` products of these weights with `rows` rows of activations. */
 static void add_product(struct outlook_time *time, double *read, const struct speeds *speeds, const struct outlook_bytes *bytes,
                         double times, double rows)
 {

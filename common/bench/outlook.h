@@ -39,7 +39,7 @@ struct outlook_model {
     bool own_head;                      /* draft heads only: does not use its target's output head */
 };
 
-/* Formats of a config.json alone; -1: not given. */
+/* Weight formats to assume for a config.json, which names none; -1: not given. */
 struct outlook_formats { int dense, experts; };
 
 /* Opens a model file, a config.json, a folder with one, or a known shape (arch.h). Nothing but sizes is read. */

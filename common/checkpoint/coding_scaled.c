@@ -9,7 +9,8 @@
 /* Rows of a joined tensor, and where reading->raw contains the scales of the current row. */
 struct scaled_rows {
     int64_t columns, first, count;          /* rows first .. first + count, counted over all matrices */
-    int64_t rows, row_blocks, column_blocks;            /* numbers in one matrix: of rows, and of scales down and across */
+    int64_t rows, row_blocks, column_blocks;            /* in one matrix: rows; blocks with a scale each, along a column
+                                             * and along a row */
     int64_t held;                           /* the row of scales that is in raw now; -1: none */
     size_t scales;                          /* byte offset in raw of the scales, as f32 */
 };

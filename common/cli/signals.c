@@ -28,8 +28,8 @@ static bool sent_twice(int number)
     return (now.tv_sec - state.when.tv_sec) * 1000000000LL + (now.tv_nsec - state.when.tv_nsec) < SAME_NS;
 }
 
-/* Raises the signal with its default action; it is blocked until this handler returns. A second signal that another thread
- * handles meanwhile discards the same files before it ends the process. */
+/* Discards unfinished outputs, then raises the signal with its default action; the signal is blocked until this handler
+ * returns. If another thread handles a second signal meanwhile, it discards the same outputs before it ends the process. */
 static void end_by_signal(int number)
 {
     output_discard_all_unsafe();

@@ -41,8 +41,8 @@ struct recurrent {
     size_t node_room;
     bool *slot_used, *state_used;                    /* [slots], [states] */
     int made_count;                                  /* number of entries in `made`, set by the last recurrent_fill */
-    int32_t *made;                                   /* nodes, and tokens (negative index from the end, -1: the last), whose
-                                                      * `after` the forward computes */
+    int32_t *made;                                   /* nodes (>= 0) and tokens of the text (counted from its end; -1: the
+                                                      * last) whose state `after` this forward computes */
     size_t made_room;
 };
 

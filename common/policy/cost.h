@@ -19,8 +19,8 @@ struct cost_table {
 };
 
 /* Returns the predicted excess of a forward over M tokens relative to one over a single token, the input of
- * predict/cost_model.h: from the table if there is one (table may be NULL), else from the experts that M tokens are predicted
- * to load, else a tenth for each token. */
+ * predict/cost_model.h: from the table if there is one (table may be NULL); else from the experts that M tokens are
+ * predicted to load, plus 0.02 for each token after the first; without experts, 0.1 for each token after the first. */
 double cost_growth(const struct cost_table *table, const struct union_predictor *experts, int M);
 
 int cost_table_read(struct cost_table *out, const char *path, struct err *err);

@@ -99,7 +99,7 @@ struct dytc_verify {
     bool branched;                      /* second choices were requested */
     int branches;                       /* number of second choices */
     bool dry[DRAFTERS];                 /* the drafter has nothing to add below the present leaf */
-    bool tries;                         /* the plan depends on optimism */
+    bool tries;                         /* this iteration tries a drafter (choose_trial) */
     bool drops;                         /* the last step drafted tokens on trial that are not verified */
     int trial;                          /* the drafter on trial that still needs a token; -1: none */
     int look_from;                      /* chain length from which on tokens are looked up again */

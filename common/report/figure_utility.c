@@ -156,7 +156,7 @@ done:
     return rc;
 }
 
-/* Adds the tasks that ran under the setting of these windows, then all tasks together. */
+/* Adds rows for each task that has windows under this setting, and if there are several, for all tasks together. */
 static int add_tasks(const struct figure_work *work, size_t first, struct err *err)
 {
     const struct figure_table *windows = &work->figure->table[0];

@@ -97,7 +97,8 @@ static int rank_layer(struct shortlist *s, const struct route_tokens *record, in
     return 0;
 }
 
-/* Adds, for every B, the share of this forward that the first B experts of the ranking keep. */
+/* Adds, for every B, the share of the routing mass of this forward that the first B experts of the ranking have, and counts
+ * the tokens all of whose experts are among them. */
 static void cover_layer(struct shortlist *s, const struct route_tokens *record, int layer)
 {
     size_t at = (size_t)layer * (size_t)s->experts, row = (size_t)s->moe_layers * (size_t)s->top_k;

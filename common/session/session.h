@@ -40,7 +40,8 @@ struct session_options {
     int device_turn;            /* `turn` of device_setup */
     const struct stop *stop;    /* a request ends forwards and waits for experts with ERR_SIGNAL; NULL: none */
     const struct peers_link *peers;     /* other processes that compute some of the experts; NULL: none */
-    const char *placement;              /* rank stream that places experts on `peers`, read also without peers; NULL: in turn */
+    const char *placement;              /* rank stream that places experts on `peers`, read also without peers; NULL:
+                                         * round-robin, or outputs are divided if all processes share a host */
     bool no_engine;             /* opens the model file only; the model is not run */
 };
 

@@ -128,7 +128,8 @@ static int ring_submit(struct reads *reads, int number, struct err *err)
     struct read *read = &reads->read[number];
     const size_t part = size_align(read->bytes - read->done, DIRECT_STEP);
     struct io_uring_sqe *entry = io_uring_get_sqe(&reads->ring);
-    if (!entry)                             /* there are as many entries as reads, so some were not accepted */
+    if (!entry)                             /* it has an entry for each read, so the kernel did not accept
+                                             * earlier ones */
         return err_set(err, ERR_IO, "%s: the submission queue of io_uring is full, so a read cannot be submitted",
                        reads->file->path);
     io_uring_prep_read(entry, reads->file->fd, read->data + read->done,

@@ -1,6 +1,6 @@
 /* Products of one unit of bf16 weights with activations that are rounded to bf16: rows in sets whose sums fit into registers.
- * Rows in one set read the unit as one stream. With more, inputs are processed in chunks that stay in the first-level cache
- * while set after set uses them, and each set prefetches with some of the pairs.
+ * Rows in one set read the unit as one stream. With several sets, inputs are processed in chunks that stay in the
+ * first-level cache while each set uses them, and the sets share the prefetches of the next chunk.
  *
  * The file that includes this header defines how a pair of inputs is multiplied: the type `factors`, factors_weights (one
  * vector of outputs), factors_all (the same activations for all outputs) and factors_add, which returns the sum with the pair's

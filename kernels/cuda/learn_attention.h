@@ -32,7 +32,7 @@ DEVICE struct attend_of attend_of_text(const struct learn_attention_args &a, int
 DEVICE int attend_width(const struct learn_attention_args &a) { return (a.heads + 2 * a.kv_heads) * a.head_dim; }
 DEVICE int attend_out_width(const struct learn_attention_args &a) { return a.heads * a.head_dim; }
 
-/* Returns the address of q (0), k (1) or v (2) of a row of the text in memory shaped like qkv. */
+/* Returns the address of a row's q (0), k (1) or v (2) of head p.head, in memory that has the layout of qkv. */
 DEVICE float *attend_at(const struct learn_attention_args &a, struct buffer qkv, const struct attend_of &p, int row, int which)
 {
     const int kv = p.head / (a.heads / a.kv_heads);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The model as its own drafter, from the command line: skipped parts show in bytes and acceptance, never in the text; and
-# invalid settings.
+# Tests the model as its own drafter: skipped parts change bytes and acceptance, but never the text. Also tests invalid
+# settings.
 
 load common
 

@@ -1,4 +1,4 @@
-/* Any bytes as a suite for moe-bench run, and its settings as options. */
+/* Reads any bytes as a suite of moe-bench run, and parses the options of its settings. */
 #include "common/bench/suite.h"
 #include "tests/fuzz/fuzz.h"
 

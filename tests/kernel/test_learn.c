@@ -29,7 +29,8 @@ RUN(adam)
 /* ---- products ---- */
 
 struct multiplied {
-    int rows, columns, depth, wider;            /* wider: floats between rows beyond their width */
+    int rows, columns, depth, wider;            /* wider: floats of padding after a row of a; rows of
+                                                 * b have twice as many, rows of c three times */
 };
 
 /* Takes the rows of a factor; the last row ends the memory. */

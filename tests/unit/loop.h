@@ -436,7 +436,7 @@ static inline int loop_see(void *context, const struct decode_iteration *iterati
     return 0;
 }
 
-/* Returns the text without a draft with these random numbers. */
+/* Returns the text, as a code, that decoding without drafts draws with these random numbers. */
 static inline int loop_alone(const struct loop_world *world, const struct sample_filter *filter, struct sample_draw draw)
 {
     int32_t kept[V];

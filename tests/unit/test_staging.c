@@ -94,7 +94,7 @@ static void buffers_on(struct device *device)
     staging_close(&staging);
 }
 
-/* Copies from one buffer to all slots at once, and then several copies to one slot: the slot is ready after the latest.
+/* Copies one buffer to all slots, and then another buffer to slot 0: the slot is ready after the latest copy.
  * Closing waits for copies in flight. */
 static void latest_on(struct device *device, bool late)
 {
