@@ -7,7 +7,7 @@
 #include "kernels/plugin.h"
 #include "tests/unit/rig.h"
 
-enum { NODES = 24, BEFORE = 70, MODELS = 36 };
+enum { NODES = 24, BEFORE = 70, MODELS = 36, STATES = 10 };
 
 /* Rounding alone; with quantised weights a rounding may change the integer of an activation by one step. */
 static const float NEAR = 2e-4f, NEAR_QUANTISED = 3e-2f;
@@ -111,6 +111,24 @@ static void tiny_models(void **state)
     unit_remove(folder);
 }
 
+static void models_with_a_state(void **state)
+{
+    char *folder = unit_folder(), what[64];
+    const char *path = unit_path(folder, "tiny.moe");
+    struct err err = {0};
+    (void)state;
+    for (uint64_t seed = 1; seed <= STATES; seed++) {
+        const enum recurrence kind = (enum recurrence)(seed % (RECURRENCE_SCAN + 1));
+        struct chance chance = {seed};
+        struct hparams shape = tiny_states(&chance, kind, seed);
+        must(tiny_write(path, &shape, FORMAT_BF16, seed, &err), &err);
+        snprintf(what, sizeof what, "model %d, state of kind %d", (int)seed, (int)kind);
+        one_model(path, seed, NEAR, 5, what);
+        unlink(path);
+    }
+    unit_remove(folder);
+}
+
 static void pocket_model(void **state)
 {
     const char *path = getenv("MOE_POCKET");
@@ -123,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiny_models),
+        cmocka_unit_test(models_with_a_state),
         cmocka_unit_test(pocket_model),
     };
     struct device *device = NULL;

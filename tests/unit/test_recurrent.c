@@ -26,29 +26,7 @@ static void write_model(uint64_t seed)
 {
     struct chance chance = {seed};
     struct err err = {0};
-    struct hparams shape;
-    do
-        shape = tiny_shape(&chance);
-    while (shape.norms != NORM_BEFORE || shape.layer_norm || shape.parallel);
-    const int heads = chance_range(&chance, 1, 3);
-    shape.delta = (struct delta_shape){heads, heads * chance_range(&chance, 1, 2), chance_range(&chance, 2, 20),
-                                       chance_range(&chance, 2, 20), chance_range(&chance, 1, 5), seed % 3 == 1,
-                                       (enum recurrence)kind, 0, kind != RECURRENCE_DELTA};
-    if (kind == RECURRENCE_SPACE)
-        shape.delta.norm_groups = heads;
-    if (kind == RECURRENCE_CHANNEL)
-        shape.delta.gate_rank = seed % 3 ? chance_range(&chance, 1, 9) : 0;
-    if (kind == RECURRENCE_SCAN) {
-        shape.delta.key_heads = 1;
-        shape.delta.tiled = false;
-        shape.delta.gate_rank = chance_range(&chance, 1, 9);
-    }
-    if (kind == RECURRENCE_CHANNEL && seed % 2)
-        shape.delta.floor = -2;
-    if (kind == RECURRENCE_NONE)
-        shape.delta = (struct delta_shape){.taps = shape.delta.taps, .kind = RECURRENCE_NONE, .conv_bias = seed % 2};
-    for (int n = 0; n < shape.layers; n++)
-        shape.layer[n].state = n == 0 || chance_range(&chance, 0, 1);
+    struct hparams shape = tiny_states(&chance, (enum recurrence)kind, seed);
     if (kind == RECURRENCE_SPACE && seed % 2)
         tiny_halves(&shape, seed % 4 == 1);
     if (kind == RECURRENCE_SPACE && seed % 2 && !shape.expert_bias) {

@@ -254,6 +254,36 @@ static inline struct hparams tiny_shape(struct chance *chance)
     return shape;
 }
 
+/* Draws a shape of which at least the first layer has a state. */
+static inline struct hparams tiny_states(struct chance *chance, enum recurrence kind, uint64_t seed)
+{
+    struct hparams shape;
+    do
+        shape = tiny_shape(chance);
+    while (shape.norms != NORM_BEFORE || shape.layer_norm || shape.parallel);
+    const int heads = chance_range(chance, 1, 3);
+    shape.delta = (struct delta_shape){
+        .key_heads = heads, .value_heads = heads * chance_range(chance, 1, 2), .key_dim = chance_range(chance, 2, 20),
+        .value_dim = chance_range(chance, 2, 20), .taps = chance_range(chance, 1, 5), .tiled = seed % 3 == 1, .kind = kind,
+        .conv_bias = kind != RECURRENCE_DELTA};
+    if (kind == RECURRENCE_SPACE)
+        shape.delta.norm_groups = heads;
+    if (kind == RECURRENCE_CHANNEL)
+        shape.delta.gate_rank = seed % 3 ? chance_range(chance, 1, 9) : 0;
+    if (kind == RECURRENCE_SCAN) {
+        shape.delta.key_heads = 1;
+        shape.delta.tiled = false;
+        shape.delta.gate_rank = chance_range(chance, 1, 9);
+    }
+    if (kind == RECURRENCE_CHANNEL && seed % 2)
+        shape.delta.floor = -2;
+    if (kind == RECURRENCE_NONE)
+        shape.delta = (struct delta_shape){.taps = shape.delta.taps, .kind = RECURRENCE_NONE, .conv_bias = seed % 2};
+    for (int n = 0; n < shape.layers; n++)
+        shape.layer[n].state = n == 0 || chance_range(chance, 0, 1);
+    return shape;
+}
+
 /* Returns the format that a seed draws, one of TINY_FORMATS kinds. The last kind is each woven format after q4_k in turn. */
 enum { TINY_FORMATS = FORMAT_Q4_K + 2 };
 static inline enum weight_format tiny_format(uint64_t seed)
