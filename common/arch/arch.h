@@ -166,8 +166,8 @@ struct arch {
     bool halves;                    /* a layer is attention, a state or a feed-forward network alone; `finish` reads which
                                      * one */
     const char *layer_types[2];     /* the family's words for full_attention and linear_attention; NULL: these two words */
-    bool indexed;                   /* an indexer chooses index_topk positions. Without one (index_n_heads 0, in GGUF files)
-                                     * the context is limited to index_topk positions, all of which it would choose */
+    bool indexed;                   /* an indexer chooses index_topk positions. index_n_heads 0 (in GGUF files): no indexer, and
+                                     * the context is limited to index_topk positions. An indexer would choose all of them */
     bool full_no_rope;              /* if some layers have a window, layers without one apply no RoPE */
     bool shared_counted;            /* the key of shared_inner is a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* values that no key sets; rope.theta is the family's default */

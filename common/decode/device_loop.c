@@ -1,6 +1,6 @@
-/* Runs the iterations of a text on a device that decodes by itself (engine/loop.h). Reads their records from the device's
- * ring. The policy observes each record, so that the host knows on which decision each iteration was based; host and device
- * must decide alike. */
+/* Runs the iterations of a text on a device that decodes without the host (engine/loop.h). Reads the records of the
+ * iterations from the device's ring. The policy observes each record, so that the host knows on which decision each
+ * iteration was based; host and device must decide alike. */
 #include <math.h>
 #include <stdio.h>
 

@@ -19,7 +19,7 @@
  * - A draft ends with a token that ends texts: one that ended an earlier text before its limit, and was not followed by another
  *   token since.
  *
- * What was learned is kept for each task, from text to text, and policies of concurrent texts share it. */
+ * Each task keeps its costs and acceptance from text to text, and policies of concurrent texts share them. */
 #include "common/policy/shape.h"
 
 #include <math.h>

@@ -7,10 +7,10 @@
  * acceptance alone (tiers, off, tr) do not depend on the load. If the forward is of one text, all values are those of that
  * text, bit by bit.
  *
- * What a row adds is measured (predict/cost_line.h), because forwards of many texts load nearly all experts, and further rows
- * then cost arithmetic. The load of the other texts is that of the last forward; the share of a text's experts that no other
- * text loads is a moving average over all texts that learn together, because a single text has few experts, and gives the
- * number of experts from which texts choose as if by chance. */
+ * The cost of a further row is measured (predict/cost_line.h), because forwards of many texts load nearly all experts, and
+ * the row then costs arithmetic. The load of the other texts is that of the last forward; the share of a text's experts that
+ * no other text loads is a moving average over all texts that learn together, because a single text has few experts, and
+ * gives the number of experts from which texts choose as if by chance. */
 #ifndef MOE_POLICY_SHARED_H
 #define MOE_POLICY_SHARED_H
 

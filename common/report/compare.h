@@ -43,7 +43,7 @@ struct compare_row {
     double base_tokens_per_s, tokens_per_s;
     struct stats_ratio ratio;           /* ratio with the 95 % interval */
     double high_together;               /* upper end of the interval that is valid for all settings together */
-    int reference;                      /* base's setting used as reference; -1: judged by itself */
+    int reference;                      /* number of the setting that serves as reference; -1: none */
     struct stats_ratio beside;          /* with a reference: the ratio divided by that of the reference; else equal to
                                          * `ratio` */
     double beside_high_together;

@@ -79,8 +79,8 @@ struct attention {
     struct work work;
 };
 
-/* The number of queries of a block, and the logical positions that they see: low .. high-1, of which those from `committed` on
- * are on paths. */
+/* The number of queries of a block, and the logical positions that they see: low .. high-1. Positions from `committed` on are
+ * those of paths. */
 struct attention_span { int count, low, high, committed; };
 
 /* Begins the queries of a block. */
