@@ -8,55 +8,49 @@
 
 enum { PLAIN_BLOCK = 32 };
 
-/* Adding it rounds a float below 2^22 to an integer, ties to even. */
-#define PLAIN_MAGIC 12582912.0f                                 /* 1.5 * 2^23 */
-
-/* Returns the factor levels / m that makes `count` numbers codes, with m = max |x|, and stores their scale m / levels. Returns
- * 0 if all codes are 0: with scale 0 if m < 2^-100, and with scale NaN if a number is infinite or NaN. */
-PLAIN float plain_code_factor(const float *x, int count, float levels, float *scale)
+/* Quantises `count` numbers with one scale, which is returned: q[i] = x[i] * (127 / m), rounded to nearest, ties to even, with
+ * m = max |x| and scale m / 127. Codes are 0 if m < 2^-100, with scale 0, and if a number is infinite or NaN, with scale
+ * NaN. */
+PLAIN float plain_quantise_row(const float *x, int count, int8_t *q)
 {
+    const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
     int32_t max = 0;
     for (int i = 0; i < count; i++) {                           /* magnitudes have the same order as their bits */
         int32_t bits = (int32_t)(plain_to_bits(x[i]) & 0x7fffffffu);
         max = bits > max ? bits : max;
     }
-    const float m = plain_from_bits((uint32_t)max);
+    float m = plain_from_bits((uint32_t)max);
     if (!(m >= 0x1p-100f && max < 0x7f800000)) {
-        *scale = max < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
-        return 0;
+        for (int i = 0; i < count; i++)
+            q[i] = 0;
+        return max < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
     }
-    *scale = m / levels;
-    return levels / m;
-}
-
-/* Quantises `count` numbers with one scale, which is returned: q[i] = x[i] * (127 / m), rounded to nearest, ties to even. The
- * exceptions are those of plain_code_factor. */
-PLAIN float plain_quantise_row(const float *x, int count, int8_t *q)
-{
-    float scale;
-    const float factor = plain_code_factor(x, count, 127, &scale);
-    if (factor == 0) {
-        memset(q, 0, (size_t)count);
-        return scale;
-    }
+    float inverse = 127 / m;
     for (int i = 0; i < count; i++)
-        q[i] = (int8_t)(plain_to_bits(x[i] * factor + PLAIN_MAGIC) - plain_to_bits(PLAIN_MAGIC));
-    return scale;
+        q[i] = (int8_t)(plain_to_bits(x[i] * inverse + magic) - plain_to_bits(magic));
+    return m / 127;
 }
 
 /* Replaces `count` numbers that are not negative by codes of 0 .. 255 with one scale, which is returned: x[j] * (255 / m),
- * rounded to nearest, ties to even. The exceptions are those of plain_code_factor. */
+ * rounded to nearest, ties to even, with m = max x and scale m / 255. The exceptions are those of plain_quantise_row. */
 PLAIN float plain_quantise_shares(float *x, int count)
 {
-    float scale;
-    const float factor = plain_code_factor(x, count, 255, &scale);
-    if (factor == 0) {
-        memset(x, 0, (size_t)count * sizeof *x);
-        return scale;
+    const float magic = 12582912.0f;
+    int32_t max = 0;
+    for (int j = 0; j < count; j++) {
+        int32_t bits = (int32_t)(plain_to_bits(x[j]) & 0x7fffffffu);
+        max = bits > max ? bits : max;
     }
+    float m = plain_from_bits((uint32_t)max);
+    if (!(m >= 0x1p-100f && max < 0x7f800000)) {
+        for (int j = 0; j < count; j++)
+            x[j] = 0;
+        return max < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
+    }
+    float inverse = 255 / m;
     for (int j = 0; j < count; j++)
-        x[j] = (x[j] * factor + PLAIN_MAGIC) - PLAIN_MAGIC;
-    return scale;
+        x[j] = (x[j] * inverse + magic) - magic;
+    return m / 255;
 }
 
 /* Quantises one block: `count` inputs, 1 to 32, of a row; the others are zeros. q has 32 elements. */
